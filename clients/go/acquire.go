@@ -42,11 +42,17 @@ func (client *Client) TryAcquire(ctx context.Context, resource string, options L
 // error of the function; a LeaseLostError if the lease was lost and the function returned nil or the error of its
 // context. A failed release is only logged, unless it had to seal the token; the lease ends with its ttl then.
 func (client *Client) WithLease(ctx context.Context, resource string, options LeaseOptions,
-	function func(ctx context.Context, lease *Lease) error) (err error) {
+	function func(ctx context.Context, lease *Lease) error) error {
 	lease, err := client.Acquire(ctx, resource, options)
 	if err != nil {
 		return err
 	}
+	return lease.use(ctx, options.Seal, function)
+}
+
+// use calls a function of WithLease, and then releases the lease.
+func (lease *Lease) use(ctx context.Context, seal bool,
+	function func(ctx context.Context, lease *Lease) error) (err error) {
 	inner, cancel := context.WithCancel(ctx)
 	go func() {
 		select {
@@ -65,10 +71,10 @@ func (client *Client) WithLease(ctx context.Context, resource string, options Le
 		case released == nil:
 		case isLost && (err == nil || ctx.Err() == nil && errors.Is(err, context.Canceled)):
 			err = released
-		case !isLost && options.Seal && err == nil:
+		case !isLost && seal && err == nil:
 			err = released
 		default:
-			client.logf("fencegate: release of the %v: %v", lease, released)
+			lease.client.logf("fencegate: release of the %v: %v", lease, released)
 		}
 	}()
 	return function(inner, lease)

@@ -82,6 +82,9 @@ class AsyncFacade:
     def one_shot_write(self, *operations: Any, **options: Any) -> Any:
         return self.run(self.client.one_shot_write(*operations, **options))
 
+    def run_once_per_tick(self, resource: str, every: float, work: Any, **options: Any) -> bool:
+        return self.run(self.client.run_once_per_tick(resource, every, work, **options))
+
     def get(self, path: str, **options: Any) -> Any:
         return self.run(self.client.get(path, **options))
 

@@ -31,7 +31,8 @@ class Waiting:
             return Waiting(found, self.loop) if name == "lease" else found
 
         value = getattr(self.client, name)
-        return run if name in ("lease", "write", "one_shot_write", "get", "release") else value
+        calls = ("lease", "write", "one_shot_write", "get", "release", "run_once_per_tick")
+        return run if name in calls else value
 
 
 @contextmanager
@@ -117,7 +118,55 @@ def test_write_is_applied_once_for_its_key(client: Any) -> None:
     client.lease("inventory/sku-1", wait=5).release()
 
 
+def count_runs(client: Any, resource: str, every: float, **options: Any) -> tuple[bool, int]:
+    """Runs work once per tick; returns what the call returned, and the number of runs."""
+    tokens: list[int] = []
+
+    def work(lease: Any) -> None:
+        lease.check()
+        tokens.append(lease.fencing_token)
+
+    async def work_later(lease: Any) -> None:
+        work(lease)
+
+    inner = getattr(client, "client", client)
+    given = work_later if isinstance(inner, fencegate.AsyncClient) else work
+    return client.run_once_per_tick(resource, every, given, **options), len(tokens)
+
+
+def test_work_is_run_once_in_a_tick(client: Any) -> None:
+    name = new_resource()
+    assert [count_runs(client, name, 3_600) for _ in range(2)] == [(True, 1), (False, 0)]
+    held = client.lease(name, wait=5)
+    assert count_runs(client, name, 1) == (False, 0)
+    held.release()
+    client.lease(f"{name}@tick").release()
+
+
+def test_tick_with_wrong_period_is_refused_by_name(client: Any) -> None:
+    for every in (0.9, math.inf, math.nan):
+        with pytest.raises(ValueError, match="every"):
+            count_runs(client, new_resource(), every)
+
+
 # What only the gateway in memory can do
+
+
+@both
+def test_next_tick_begins_half_of_its_period_later(kind: str) -> None:
+    with in_memory(kind) as (gateway, client):
+        assert count_runs(client, "a", 600) == (True, 1)
+        gateway.advance(299)
+        assert count_runs(client, "a", 600) == (False, 0)
+        gateway.advance(1)
+        assert count_runs(client, "a", 600) == (True, 1)
+        held = client.lease("a")
+        gateway.advance(600)
+        assert count_runs(client, "a", 600) == (False, 0)
+        held.release()
+        client.lease("a", ttl=1)
+        gateway.renews = False
+        assert count_runs(client, "a", 600, wait=2) == (True, 1), "it waits for the end of the lease"
 
 
 @both

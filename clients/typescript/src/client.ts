@@ -3,10 +3,11 @@
 import {Calls, type Attempt, type ClientOptions, type Http} from './calls.js';
 import {followHistory, type FollowFilters, type FollowOptions} from './follow.js';
 import {FencegateError} from './errors.js';
-import {LeaseLostError} from './generated/problems.js';
+import {LeaseLostError, ResourceLockedError} from './generated/problems.js';
 import type {components} from './generated/schema.js';
 import {readHistory, type HistoryFilters, type HistoryItem} from './history.js';
 import {isLease, Lease} from './lease.js';
+import {beginTick, EVERY_MIN} from './tick.js';
 import {now, pause} from './time.js';
 import {newKey, sendWrite, waitForLease, type Operation, type WriteApplied, type WriteOptions} from './writes.js';
 
@@ -42,6 +43,9 @@ export interface WithLeaseOptions extends LeaseOptions {
    */
   seal?: boolean;
 }
+
+/** The options of runOncePerTick. */
+export type TickOptions = Pick<WithLeaseOptions, 'ttlMs' | 'waitMs' | 'signal' | 'seal'>;
 
 /** The options of oneShotWrite. */
 export type OneShotOptions = WriteOptions & Pick<LeaseOptions, 'ttlMs' | 'waitMs' | 'owner'>;
@@ -156,8 +160,11 @@ export class Fencegate {
    */
   async withLease<T>(resource: string | readonly string[] | AnyOf, options: WithLeaseOptions,
       work: (lease: Lease) => Promise<T> | T): Promise<T> {
-    const {seal = false} = options;
-    const lease = await this.acquire(resource, options);
+    return this.#use(await this.acquire(resource, options), options.seal ?? false, work);
+  }
+
+  /** Runs the work of withLease, and releases the lease. */
+  async #use<T>(lease: Lease, seal: boolean, work: (lease: Lease) => Promise<T> | T): Promise<T> {
     let result;
     try {
       result = await work(lease);
@@ -173,6 +180,31 @@ export class Fencegate {
       if (seal || fault instanceof LeaseLostError) throw fault;
     }
     return result;
+  }
+
+  /**
+   * Runs work under a lease on the resource as withLease does, once in each tick of a schedule over all machines,
+   * as `fencegate lock --every` does. Resolves to whether it was run here: not while another caller holds the resource,
+   * or if a start less than half of `everyMs` ago is recorded. A recorded start counts, also if work then fails.
+   * If a gateway refuses a step, the call rejects and nothing was run. `everyMs` is at least 1,000.
+   */
+  async runOncePerTick(resource: string, everyMs: number, options: TickOptions,
+      work: (lease: Lease) => unknown): Promise<boolean> {
+    if (!Number.isFinite(everyMs) || everyMs < EVERY_MIN)
+      throw new TypeError(`everyMs: has to be a number of milliseconds, at least ${EVERY_MIN}`);
+    let lease: Lease;
+    try {
+      lease = await this.acquire(resource, {...options, fenceOnGrant: true});
+    } catch (fault) {
+      if (fault instanceof ResourceLockedError) return false;
+      throw fault;
+    }
+    return this.#use(lease, options.seal ?? false, async () => {
+      if (!await beginTick(this, lease, everyMs, options.signal ? {signal: options.signal} : {})) return false;
+      lease.check();
+      await work(lease);
+      return true;
+    });
   }
 
   /**

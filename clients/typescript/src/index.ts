@@ -1,4 +1,5 @@
-export {Fencegate, type AnyOf, type LeaseOptions, type OneShotOptions, type WithLeaseOptions} from './client.js';
+export {Fencegate, type AnyOf, type LeaseOptions, type OneShotOptions, type TickOptions,
+  type WithLeaseOptions} from './client.js';
 export type {ClientOptions, Http} from './calls.js';
 export {enter, type Enterable, type Queryable} from './enter.js';
 export {ConnectionError, FencegateError, OutcomeUnknownError, ProblemError, type Problem} from './errors.js';

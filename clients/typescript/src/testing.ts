@@ -31,6 +31,7 @@ interface Body {
   resource?: string;
   resources?: string[];
   any_of?: string[];
+  fence_on_grant?: boolean;
   owner?: string;
   ttl_ms?: number;
   lease_id?: string;
@@ -157,7 +158,9 @@ export class TestGateway {
     if (pathname === '/v1/writes') return this.#write(body, request.headers.get('idempotency-key') ?? undefined);
     if (pathname === '/v1/history') {
       const items = this.#events.filter(item => FILTERS.every(name =>
-        !searchParams.has(name) || item[name] === searchParams.get(name)));
+        !searchParams.has(name) || item[name] === searchParams.get(name))
+        && Number(item['fencing_token']) >= Number(searchParams.get('token_min') ?? 0)
+        && Number(item['fencing_token']) <= Number(searchParams.get('token_max') ?? Infinity));
       return answer(200, {items: searchParams.get('order') === 'asc' ? items : items.reverse(), next_cursor: null});
     }
     if (pathname.startsWith('/v1/leases/')) return this.#onLease(request, pathname);
@@ -193,7 +196,8 @@ export class TestGateway {
     return this.#acquireAll(resource === undefined ? {resource: anyOf[0] as string} : {...body, resource});
   }
 
-  #acquireAll({resource, resources = [resource as string], owner, ttl_ms: ttlMs = TTL}: Body): Grant | Response {
+  #acquireAll({resource, resources = [resource as string], owner, ttl_ms: ttlMs = TTL,
+    fence_on_grant: isFencing = false}: Body): Grant | Response {
     let token = this.#token + 1;
     for (const held of [...this.#grants.values()]) {
       if (!this.#live(held.leaseId) || !held.resources.some(name => resources.includes(name))) continue;
@@ -207,6 +211,10 @@ export class TestGateway {
     const grant: Grant = {leaseId, resources, fencingToken: token, owner, ttlMs, endsAt: this.#time + ttlMs};
     this.#grants.set(leaseId, grant);
     this.#record('lease_granted', grant);
+    if (isFencing) {
+      for (const name of resources) this.#fences.set(name, token);
+      this.#record('fence_raised', grant);
+    }
     return grant;
   }
 
@@ -263,7 +271,7 @@ export class TestGateway {
 
   #record(event: string, {resources, fencingToken, owner}: Grant, writeId: string | null = null): void {
     for (const resource of resources) {
-      this.#events.push({id: this.#events.length + 1, at: '2026-01-01T00:00:00Z', event, resource,
+      this.#events.push({id: this.#events.length + 1, at: new Date(this.#time).toISOString(), event, resource,
         fencing_token: fencingToken, owner, write_id: writeId});
     }
   }

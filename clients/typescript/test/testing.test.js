@@ -20,6 +20,17 @@ async function inMemory(work) {
   }
 }
 
+/** Returns whether the work of a tick was run. */
+async function tick(client, resource) {
+  let runs = 0;
+  const isRun = await client.runOncePerTick(resource, 600_000, {}, async ({check}) => {
+    check();
+    runs += 1;
+  });
+  assert.equal(runs, Number(isRun));
+  return isRun;
+}
+
 const places = {real: work => work(clientOf()), memory: work => inMemory((_, client) => work(client))};
 for (const [place, run] of Object.entries(places)) {
   test(`leases_of_${place}_gateway_are_exclusive_and_tokens_grow`, () => run(async client => {
@@ -34,6 +45,13 @@ for (const [place, run] of Object.entries(places)) {
     const second = await client.acquire(resource);
     assert.ok(second.fencingToken > first.fencingToken);
     await second.release();
+  }));
+
+  test(`work_at_${place}_gateway_is_run_once_in_a_tick`, () => run(async client => {
+    const resource = newResource();
+    assert.deepEqual([await tick(client, resource), await tick(client, resource)], [true, false]);
+    await client.withLease(resource, {}, async () => assert.equal(await tick(client, resource), false));
+    await (await client.acquire(`${resource}@tick`)).release();
   }));
 
   test(`owner_at_${place}_gateway_gets_further_holds`, () => run(async client => {
@@ -64,6 +82,22 @@ test('write_in_memory_releases_its_lease', () => inMemory(async (gateway, client
   const lease = await client.acquire('a', {owner: 'worker'});
   assert.equal((await lease.write([OPERATION], {thenRelease: true})).released, true);
   (await client.acquire('a')).check();
+}));
+
+test('next_tick_begins_half_of_its_period_later', () => inMemory(async (gateway, client) => {
+  assert.equal(await tick(client, 'a'), true);
+  await gateway.advance(299_999);
+  assert.equal(await tick(client, 'a'), false);
+  await gateway.advance(1);
+  assert.equal(await tick(client, 'a'), true);
+}));
+
+test('failure_in_a_tick_rejects_the_call_and_counts', () => inMemory(async (gateway, client) => {
+  const work = ({resources}) => client.acquire(resources);
+  await assert.rejects(client.runOncePerTick('a', 600_000, {}, work), ResourceLockedError);
+  assert.equal(await tick(client, 'a'), false);
+  for (const everyMs of [999, Infinity, NaN])
+    await assert.rejects(client.runOncePerTick('b', everyMs, {}, work), {name: 'TypeError', message: /^everyMs/});
 }));
 
 test('clock_of_test_gateway_renews_leases_and_lets_them_end', () => inMemory(async (gateway, client) => {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any, Callable, Optional
+from urllib.parse import parse_qsl
 
 from .scripted_gateway import LEASE_ID, Answer, Asked, problem
 
@@ -27,7 +28,9 @@ class Scenario:
     `one_key`: calls whose requests all have the same Idempotency-Key.
     `waits`: the wait_ms of each acquisition. `any_of`: that of each acquisition and cancellation.
     `pause_ms`: the least time between the first two requests.
-    `unreachable`: the client has the address of nothing. `after`: the Last-Event-ID of each stream of the history."""
+    `unreachable`: the client has the address of nothing. `after`: the Last-Event-ID of each stream of the history.
+    `queries`: the parameters of each request for the history. `then`: that of each write.
+    `fenced`: the resource of each acquisition, which has fence_on_grant."""
 
     rule: str
     commands: list[dict[str, Any]]
@@ -41,6 +44,9 @@ class Scenario:
     retry_for_ms: int = 10_000
     unreachable: bool = False
     after: Optional[list[Optional[str]]] = None
+    queries: Optional[list[dict[str, str]]] = None
+    then: Optional[list[Optional[str]]] = None
+    fenced: Optional[list[str]] = None
 
     def faults(self, found: list[dict[str, Any]], asked: list[Asked]) -> list[str]:
         """Returns what is not as expected."""
@@ -71,6 +77,17 @@ class Scenario:
         after = [each.after for each in asked if each.call == "follow"]
         if self.after is not None and after != self.after:
             faults.append(f"Last-Event-ID was {after}")
+        queries = [dict(parse_qsl(each.query)) for each in asked if each.call == "history"]
+        if self.queries is not None and queries != self.queries:
+            faults.append(f"the queries are {queries}")
+        grants = [(each.body, each.body.get("fence_on_grant")) for each in asked if each.call == "acquire"]
+        if self.fenced is not None and [
+            (name["resource"] if "resource" in name else name["resources"][0], fence) for name, fence in grants
+        ] != [(name, True) for name in self.fenced]:
+            faults.append(f"the acquisitions are {grants}")
+        then = [each.body.get("then") for each in asked if each.call == "write"]
+        if self.then is not None and then != self.then:
+            faults.append(f"then was {then}")
         if self.pause_ms and (asked[1].at - asked[0].at) * 1000 < self.pause_ms:
             faults.append(f"the second request came {asked[1].at - asked[0].at} s after the first")
         return faults
@@ -85,6 +102,7 @@ CHECK = {"do": "check"}
 WRITE = {"do": "write"}
 ONE_SHOT = {"do": "one_shot_write", "key": "k"}
 HISTORY = {"do": "history"}
+TICK = {"do": "run_once_per_tick", "every_ms": 20_000}
 LAST_WRITE = {"do": "write", "then_release": True}
 SEALING = [{"do": "acquire", "seal": True}, {"do": "release", "seal": True}]
 OK = {"ok": True}

@@ -29,6 +29,7 @@ from .scenario import (
     sleep,
 )
 from .scripted_gateway import DROP, HANG, Answer, applied, events, followed, granted, of_proxy, page, problem
+from .ticks import TICKS
 
 SCENARIOS = {
     # Validity
@@ -294,6 +295,10 @@ SCENARIOS = {
         [OK, OK, LOST, OK],
         [{"acquire": [granted()], "write": [applied()]}],
         {"write": 1, "release": 0},
+        then=["release"],
+    ),
+    "write_alone_does_not_ask_for_a_release": Scenario(
+        "Answers", [ACQUIRE, WRITE], [OK, OK], [{"acquire": [granted()], "write": [applied()]}], then=[None]
     ),
     **{
         f"loss_during_a_releasing_write_is_{name}": Scenario(
@@ -408,6 +413,7 @@ SCENARIOS = {
         )
         for answer, error in [(OVER, "lost"), (STALE, "stale")]
     },
+    **TICKS,
     # The history
     "stream_of_the_history_goes_on_after_the_last_event": Scenario(
         "Answers",

@@ -54,12 +54,19 @@ DROP = Answer(0)
 HANG = Answer(0, delay_ms=60_000)
 
 
-def granted(ttl_ms: int = 60_000, validity_ms: Optional[int] = None, delay_ms: int = 0, served_ms: int = 0) -> Answer:
-    """A lease, or its renewal, with the largest token."""
+def granted(
+    ttl_ms: int = 60_000,
+    validity_ms: Optional[int] = None,
+    delay_ms: int = 0,
+    served_ms: int = 0,
+    token: int = 2**53 - 1,
+    resource: str = "a",
+) -> Answer:
+    """A lease, or its renewal, with the largest token unless it is given."""
     document = {
         "lease_id": LEASE_ID,
-        "resource": "a",
-        "fencing_token": 2**53 - 1,
+        "resource": resource,
+        "fencing_token": token,
         "ttl_ms": ttl_ms,
         "validity_ms": ttl_ms if validity_ms is None else validity_ms,
         "served_ms": served_ms,
@@ -87,6 +94,16 @@ def applied(replayed: bool = False, delay_ms: int = 0) -> Answer:
 def page(*ids: int, cursor: Optional[str] = None) -> Answer:
     items = [{"id": each, "at": "2026-11-21T10:00:00.000Z", "event": "lease_granted"} for each in ids]
     return Answer(200, {"items": items, "next_cursor": cursor})
+
+
+def fences(resource: str, *raised: tuple[int, int]) -> Answer:
+    """The raised fences of a resource, each with its token and the second at which it was raised."""
+    event = {"event": "fence_raised", "resource": resource}
+    items = [
+        {"id": token, "at": f"2026-11-21T10:00:{second:02}.000Z", "fencing_token": token, **event}
+        for token, second in raised
+    ]
+    return Answer(200, {"items": items, "next_cursor": None})
 
 
 def events(text: str) -> Answer:

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -71,6 +72,58 @@ func TestContractWriteIsAppliedOnceForItsKey(t *testing.T) {
 		expect(t, result.Released && result.Fences[0].FencingToken == lease.FencingToken(), "%+v", result)
 		hold(t, made, sku, ttl(20*time.Second))
 	})
+}
+
+func tick(t *testing.T, made *fencegate.Client, resource string) bool {
+	runs := 0
+	isRun, err := made.RunOncePerTick(background(t), resource, 10*time.Minute, fencegate.LeaseOptions{},
+		func(ctx context.Context, lease *fencegate.Lease) error {
+			runs++
+			return lease.Check()
+		})
+	must(t, err)
+	expect(t, isRun == (runs == 1) && runs < 2, "%v: %d runs", isRun, runs)
+	return isRun
+}
+
+func TestContractWorkIsRunOnceInATick(t *testing.T) {
+	eachPlace(t, func(t *testing.T, made *fencegate.Client, sku string) {
+		expect(t, tick(t, made, "inventory/"+sku), "it is the first")
+		expect(t, !tick(t, made, "inventory/"+sku), "it is the same tick")
+		hold(t, made, sku, ttl(20*time.Second))
+		expect(t, !tick(t, made, "inventory/"+sku), "it is held")
+		hold(t, made, sku+"@tick", ttl(20*time.Second))
+	})
+}
+
+func TestNextTickBeginsHalfOfItsPeriodLater(t *testing.T) {
+	gateway := fencegate.NewTestGateway()
+	made := gateway.Client()
+	expect(t, tick(t, made, "a"), "it is the first")
+	gateway.Advance(5*time.Minute - time.Millisecond)
+	expect(t, !tick(t, made, "a"), "it is the same tick")
+	gateway.Advance(time.Millisecond)
+	expect(t, tick(t, made, "a"), "it is the next")
+}
+
+func TestTickThatCannotBeIsRefusedByName(t *testing.T) {
+	made := fencegate.NewTestGateway().Client()
+	for name, options := range map[string]fencegate.LeaseOptions{"every": {}, "Owner": {Owner: "w"},
+		"Also": {Also: []string{"b"}}, "AnyOf": {AnyOf: []string{"b"}}} {
+		every := time.Second
+		if name == "every" {
+			every--
+		}
+		_, err := made.RunOncePerTick(background(t), "a", every, options, nil)
+		expect(t, err != nil && strings.Contains(err.Error(), name), "%s: %v", name, err)
+	}
+}
+
+func TestFailureInATickIsThatOfTheCallAndCounts(t *testing.T) {
+	made, failure := fencegate.NewTestGateway().Client(), errors.New("the work has failed")
+	isRun, err := made.RunOncePerTick(background(t), "a", time.Minute, fencegate.LeaseOptions{},
+		func(context.Context, *fencegate.Lease) error { return failure })
+	expect(t, isRun && err == failure && !tick(t, made, "a"), "%v %v", isRun, err)
 }
 
 func TestClockOfTheTestRenewsLeasesAndLetsThemEnd(t *testing.T) {

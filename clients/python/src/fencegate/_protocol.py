@@ -14,7 +14,7 @@ import re
 import secrets
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from datetime import date, datetime, time, timedelta
+from datetime import date, time, timedelta
 from decimal import Decimal
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Any, Generator, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Type, TypeVar, Union
@@ -354,6 +354,34 @@ class Protocol:
         state.check()
         return state
 
+    def begin_tick(self, state: LeaseState, every: float) -> Call[bool]:
+        """Records that the work of a tick starts now, unless the last start belongs to the same tick.
+        The starts are the events fence_raised of RESOURCE@tick. Returns whether this call has recorded the start."""
+        resource, token, record = state.names, state.fencing_token, f"{state.names}@tick"
+        own = yield from self._raised_fences(resource, token_min=token, token_max=token)
+        if not own:
+            raise FencegateError(f"the history does not have the fence of {resource}: the tick cannot be decided")
+        before = (yield from self._raised_fences(record))[:1]
+        if before and abs(own[0].at - before[0].at).total_seconds() < every / 2:
+            return False
+        try:
+            started = yield from self.acquire([record], 0.0, None, None, True)
+        except ResourceLocked:
+            return False
+        try:
+            yield from self.release(started, False)
+        except Exception as failure:  # it ends with its ttl
+            log.warning("the lease on %s was not released: %s", record, failure)
+        # Another caller that held the lease meanwhile may have recorded its start between the two.
+        token = started.fencing_token
+        after = yield from self._raised_fences(record, token_max=token)
+        return [each.fencing_token for each in after[:2]] == [token, *(each.fencing_token for each in before)]
+
+    def _raised_fences(self, resource: str, **tokens: int) -> Call[List[Event]]:
+        """Returns the newest raised fences of a resource, the newest first."""
+        filters: Json = {"resource": resource, "event": "fence_raised", **tokens}
+        return (yield from self.history_page(filters, None, 2))[0]
+
     def cancel(self, cancellation: Request) -> Call[None]:
         """Ends the wait of a request that was given up, and releases what it was granted. A failure is only logged."""
         try:
@@ -548,45 +576,17 @@ class Protocol:
         return self.call(Request("GET", path_with(path, query), self.timeout, headers=headers))
 
     def history_page(
-        self, filters: Mapping[str, Any], cursor: Optional[str]
+        self, filters: Mapping[str, Any], cursor: Optional[str], limit: int = PAGE_SIZE
     ) -> Call[Tuple[List[Event], Optional[str]]]:
         """Returns the events of a page and the cursor of the next one."""
-        answer = yield from self._read("/v1/history", {**filters, "limit": PAGE_SIZE, "cursor": cursor}, {})
+        answer = yield from self._read("/v1/history", {**filters, "limit": limit, "cursor": cursor}, {})
         with reading(answer):
             return [Event.from_item(item) for item in answer.document["items"]], answer.document["next_cursor"]
 
 
-def history_filters(
-    resource: Optional[str],
-    resource_prefix: Optional[str],
-    event: Optional[str],
-    owner: Optional[str],
-    principal: Optional[str],
-    write_id: Optional[str],
-    token_min: Optional[int],
-    token_max: Optional[int],
-    trace_id: Optional[str],
-    since: Optional[datetime] = None,
-    until: Optional[datetime] = None,
-    newest_first: Optional[bool] = None,
-) -> Mapping[str, Any]:
-    for name, at in (("since", since), ("until", until)):
-        if at is not None and at.tzinfo is None:
-            raise ValueError(f"{name} has no time zone")
-    return {
-        "resource": resource,
-        "resource_prefix": resource_prefix,
-        "event": event,
-        "owner": owner,
-        "principal": principal,
-        "write_id": write_id,
-        "token_min": token_min,
-        "token_max": token_max,
-        "trace_id": trace_id,
-        "from": since,
-        "to": until,
-        "order": None if newest_first is None else "desc" if newest_first else "asc",
-    }
+def check_every(every: float) -> None:
+    if not 1 <= every < math.inf:
+        raise ValueError("every: has to be at least 1 s")
 
 
 def read_success(response: Response) -> Any:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from datetime import datetime
 from types import TracebackType
 from typing import (
+    TYPE_CHECKING,
     Any,
     AsyncGenerator,
     AsyncIterator,
+    Awaitable,
     Callable,
     Coroutine,
     Generator,
@@ -26,11 +27,14 @@ from typing import (
 import httpx
 
 from ._lease import LeaseHandle, LeaseState, call_listener, log, now
-from ._protocol import Call, Json, NoAnswer, Protocol, Request, Response, Result, history_filters
+from ._protocol import Call, Json, NoAnswer, Protocol, Request, Response, Result, check_every
 from ._streams import LEASE_LOST, HistoryStream, Watch
 from ._transport import FAILURES, LIMITS, Credential, Transport
-from .errors import LeaseLost
-from .models import Event, WriteResult
+from .errors import LeaseLost, ResourceLocked
+from .models import Event, FollowFilters, HistoryFilters, WriteResult, history_filters
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack  # type checkers have it
 
 
 class AsyncClient:
@@ -106,6 +110,29 @@ class AsyncClient:
         """As `Client.adopt`; awaited, or entered by `async with`, as `lease`."""
         return Acquisition(self, self._protocol.adopt(lease_id, ttl), seal)
 
+    async def run_once_per_tick(
+        self,
+        resource: str,
+        every: float,
+        work: Callable[[AsyncLease], Awaitable[object]],
+        *,
+        wait: float = 0.0,
+        ttl: Optional[float] = None,
+        seal: bool = False,
+    ) -> bool:
+        """As `Client.run_once_per_tick`; awaits what `work` returns."""
+        check_every(every)
+        try:
+            lease = await self.lease(resource, wait=wait, ttl=ttl, fence_on_grant=True, seal=seal)
+        except ResourceLocked:
+            return False
+        async with lease:
+            if not await self._run(self._protocol.begin_tick(lease._state, every)):
+                return False
+            lease.check()
+            await work(lease)
+        return True
+
     async def one_shot_write(
         self,
         *operations: Json,
@@ -128,64 +155,22 @@ class AsyncClient:
         """As `Client.get`."""
         return await self._run(self._protocol.get(path, query, lease))
 
-    async def history(
-        self,
-        *,
-        resource: Optional[str] = None,
-        resource_prefix: Optional[str] = None,
-        event: Optional[str] = None,
-        owner: Optional[str] = None,
-        principal: Optional[str] = None,
-        write_id: Optional[str] = None,
-        token_min: Optional[int] = None,
-        token_max: Optional[int] = None,
-        trace_id: Optional[str] = None,
-        since: Optional[datetime] = None,
-        until: Optional[datetime] = None,
-        newest_first: bool = True,
-    ) -> AsyncIterator[Event]:
+    async def history(self, *, newest_first: bool = True, **filters: Unpack[HistoryFilters]) -> AsyncIterator[Event]:
         """As `Client.history`, for `async for`."""
-        filters = history_filters(
-            resource,
-            resource_prefix,
-            event,
-            owner,
-            principal,
-            write_id,
-            token_min,
-            token_max,
-            trace_id,
-            since,
-            until,
-            newest_first,
-        )
+        parameters = {**history_filters(filters, HistoryFilters), "order": "desc" if newest_first else "asc"}
         cursor: Optional[str] = None
         while True:
-            events, cursor = await self._run(self._protocol.history_page(filters, cursor))
+            events, cursor = await self._run(self._protocol.history_page(parameters, cursor))
             for item in events:
                 yield item
             if cursor is None:
                 return
 
     async def follow(
-        self,
-        *,
-        after_id: Union[int, str, None] = None,
-        resource: Optional[str] = None,
-        resource_prefix: Optional[str] = None,
-        event: Optional[str] = None,
-        owner: Optional[str] = None,
-        principal: Optional[str] = None,
-        write_id: Optional[str] = None,
-        token_min: Optional[int] = None,
-        token_max: Optional[int] = None,
-        trace_id: Optional[str] = None,
+        self, *, after_id: Union[int, str, None] = None, **filters: Unpack[FollowFilters]
     ) -> AsyncIterator[Event]:
         """As `Client.follow`, for `async for`."""
-        filters = history_filters(
-            resource, resource_prefix, event, owner, principal, write_id, token_min, token_max, trace_id
-        )
-        stream = HistoryStream(filters, after_id, self._transport.gateways)
+        stream = HistoryStream(history_filters(filters, FollowFilters), after_id, self._transport.gateways)
         while True:
             events = self._follow(stream)
             try:

@@ -6,17 +6,20 @@ import os
 import threading
 import time
 from contextlib import closing
-from datetime import datetime
 from types import TracebackType
-from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple, Type, Union
+from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Optional, Sequence, Tuple, Type, Union
 
 import httpx
 
 from ._lease import LeaseHandle, LeaseState, log, now
-from ._protocol import Call, Json, NoAnswer, Protocol, Request, Response, Result, history_filters
+from ._protocol import Call, Json, NoAnswer, Protocol, Request, Response, Result, check_every
 from ._streams import LEASE_LOST, HistoryStream, Watch
 from ._transport import FAILURES, LIMITS, Credential, Transport
-from .models import Event, WriteResult
+from .errors import ResourceLocked
+from .models import Event, FollowFilters, HistoryFilters, WriteResult, history_filters
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack  # type checkers have it
 
 
 class Client:
@@ -101,6 +104,35 @@ class Client:
         """
         return Lease(self, self._run(self._protocol.adopt(lease_id, ttl)), seal)
 
+    def run_once_per_tick(
+        self,
+        resource: str,
+        every: float,
+        work: Callable[[Lease], object],
+        *,
+        wait: float = 0.0,
+        ttl: Optional[float] = None,
+        seal: bool = False,
+    ) -> bool:
+        """Runs `work` under a lease on the resource, once in each tick of a schedule over all machines, as
+        `fencegate lock --every` does. Returns whether it was run here: not while another caller holds the resource,
+        or if a start less than half of `every` ago is recorded. A recorded start counts, also if `work` then fails.
+
+        every: the period of the schedule in seconds, at least 1. wait, ttl, seal: as for `lease`.
+        Errors: those of `lease` and of the history, after which nothing was run; LeaseLost; what `work` raises.
+        """
+        check_every(every)
+        try:
+            lease = self.lease(resource, wait=wait, ttl=ttl, fence_on_grant=True, seal=seal)
+        except ResourceLocked:
+            return False
+        with lease:
+            if not self._run(self._protocol.begin_tick(lease._state, every)):
+                return False
+            lease.check()
+            work(lease)
+        return True
+
     def one_shot_write(
         self,
         *operations: Json,
@@ -131,58 +163,17 @@ class Client:
         With a lease it is a fenced read."""
         return self._run(self._protocol.get(path, query, lease))
 
-    def history(
-        self,
-        *,
-        resource: Optional[str] = None,
-        resource_prefix: Optional[str] = None,
-        event: Optional[str] = None,
-        owner: Optional[str] = None,
-        principal: Optional[str] = None,
-        write_id: Optional[str] = None,
-        token_min: Optional[int] = None,
-        token_max: Optional[int] = None,
-        trace_id: Optional[str] = None,
-        since: Optional[datetime] = None,
-        until: Optional[datetime] = None,
-        newest_first: bool = True,
-    ) -> Iterator[Event]:
+    def history(self, *, newest_first: bool = True, **filters: Unpack[HistoryFilters]) -> Iterator[Event]:
         """Yields the events of the history to which all given filters apply, page by page."""
-        filters = history_filters(
-            resource,
-            resource_prefix,
-            event,
-            owner,
-            principal,
-            write_id,
-            token_min,
-            token_max,
-            trace_id,
-            since,
-            until,
-            newest_first,
-        )
+        parameters = {**history_filters(filters, HistoryFilters), "order": "desc" if newest_first else "asc"}
         cursor: Optional[str] = None
         while True:
-            events, cursor = self._run(self._protocol.history_page(filters, cursor))
+            events, cursor = self._run(self._protocol.history_page(parameters, cursor))
             yield from events
             if cursor is None:
                 return
 
-    def follow(
-        self,
-        *,
-        after_id: Union[int, str, None] = None,
-        resource: Optional[str] = None,
-        resource_prefix: Optional[str] = None,
-        event: Optional[str] = None,
-        owner: Optional[str] = None,
-        principal: Optional[str] = None,
-        write_id: Optional[str] = None,
-        token_min: Optional[int] = None,
-        token_max: Optional[int] = None,
-        trace_id: Optional[str] = None,
-    ) -> Iterator[Event]:
+    def follow(self, *, after_id: Union[int, str, None] = None, **filters: Unpack[FollowFilters]) -> Iterator[Event]:
         """Yields the new events of the history to which all given filters apply, each once and in the order of id,
         also across broken connections and at another gateway; it has no end.
 
@@ -190,10 +181,7 @@ class Client:
         In a cell other than 0 it is "CELL~ID".
         Errors: the ProblemError of a gateway that refuses; ConnectionFailed if no certificate is trusted.
         """
-        filters = history_filters(
-            resource, resource_prefix, event, owner, principal, write_id, token_min, token_max, trace_id
-        )
-        stream = HistoryStream(filters, after_id, self._transport.gateways)
+        stream = HistoryStream(history_filters(filters, FollowFilters), after_id, self._transport.gateways)
         while True:
             yield from self._follow(stream)
             time.sleep(stream.pause())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, List, Mapping, Optional, Sequence
+from typing import Any, List, Mapping, Optional, Sequence, TypedDict
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,37 @@ class WriteResult:
             document.get("released") is True,
             document.get("sealed") is False,
         )
+
+
+class FollowFilters(TypedDict, total=False):
+    """The filters of `follow`, all of which have to match an event."""
+
+    resource: Optional[str]
+    resource_prefix: Optional[str]
+    event: Optional[str]
+    owner: Optional[str]
+    principal: Optional[str]
+    write_id: Optional[str]
+    token_min: Optional[int]
+    token_max: Optional[int]
+    trace_id: Optional[str]
+
+
+class HistoryFilters(FollowFilters, total=False):
+    """The filters of `history`, all of which have to match an event. Times have a time zone."""
+
+    since: Optional[datetime]
+    until: Optional[datetime]
+
+
+def history_filters(given: Mapping[str, Any], known: type) -> Mapping[str, Any]:
+    """Returns the parameters of a request for the history from arguments, which are those of a TypedDict."""
+    for name, value in given.items():
+        if name not in known.__annotations__:
+            raise TypeError(f"{name}: there is no such filter")
+        if isinstance(value, datetime) and value.tzinfo is None:
+            raise ValueError(f"{name} has no time zone")
+    return {{"since": "from", "until": "to"}.get(name, name): value for name, value in given.items()}
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime, timedelta, timezone
 from typing import (
     Any,
     AsyncGenerator,
@@ -28,6 +29,7 @@ from .client import Client, Lease
 from .models import Event
 
 TTL_MS = 30_000
+BEGIN = datetime(2026, 1, 1, tzinfo=timezone.utc)  # the time of the history at first
 
 
 class Written(NamedTuple):
@@ -71,7 +73,7 @@ class TestGateway:
         self.renews = True
         """Whether leases are renewed while the clock moves."""
         self._protocol = Protocol(10.0, 30.0)
-        self._time = _lease.real_time()
+        self._time = self._began = _lease.real_time()
         self._token = self._holds = 0
         self._grants: Dict[str, Grant] = {}
         self._fences: Dict[str, int] = {}
@@ -155,9 +157,7 @@ class TestGateway:
         if target.path == "/v1/writes":
             return self._write(body, key)
         if target.path == "/v1/history":
-            items = [
-                each for each in self._events if all(each.get(name) == query[name] for name in FILTERS & set(query))
-            ]
+            items = [each for each in self._events if _matches(each, query)]
             return _answer_of(
                 200, {"items": items if query.get("order") == "asc" else items[::-1], "next_cursor": None}
             )
@@ -201,6 +201,9 @@ class TestGateway:
         ttl = body.get("ttl_ms", TTL_MS) / 1000
         grant = Grant(f"lease-{self._holds}", resources, token, owner, ttl, self._time + ttl)
         self._record("lease_granted", resources, grant)
+        if body.get("fence_on_grant"):
+            self._fences.update(dict.fromkeys(resources, token))
+            self._record("fence_raised", resources, grant)
         return self._grant(grant)
 
     def _grant(self, grant: Grant) -> Response:
@@ -267,12 +270,20 @@ class TestGateway:
 
     def _record(self, event: str, resources: Sequence[str], grant: Grant, write_id: Optional[str] = None) -> None:
         for resource in resources:
-            item = {"id": len(self._events) + 1, "at": "2026-01-01T00:00:00Z", "event": event, "resource": resource}
+            at = (BEGIN + timedelta(seconds=self._time - self._began)).isoformat()
+            item = {"id": len(self._events) + 1, "at": at, "event": event, "resource": resource}
             token = {"fencing_token": grant.fencing_token, "owner": grant.owner, "write_id": write_id}
             self._events.append({**item, **token})
 
 
 FILTERS = {"resource", "event", "owner", "write_id"}
+
+
+def _matches(event: Mapping[str, Any], query: Mapping[str, str]) -> bool:
+    tokens = int(query.get("token_min", 0)), int(query.get("token_max", event["fencing_token"]))
+    return tokens[0] <= event["fencing_token"] <= tokens[1] and all(
+        event.get(name) == query[name] for name in FILTERS & set(query)
+    )
 
 
 def _answer_of(status: int, document: Any, headers: Optional[Mapping[str, str]] = None) -> Response:

@@ -87,6 +87,11 @@ public final class Driver {
                 return String.format(Locale.ROOT, ", \"token\": \"%d\", \"remaining_ms\": %d", lease.fencingToken(),
                         lease.remaining().toMillis());
             }
+            case "run_once_per_tick" -> {
+                Duration every = Duration.ofMillis(Long.parseLong(command.get("every_ms")));
+                return ", \"run\": "
+                        + client.runOncePerTick("a", every, LeaseOptions.defaults(), lease -> lease.fencingToken());
+            }
             case "write" -> {
                 Write write = Write.under(lease, OPERATION);
                 boolean releases = Boolean.parseBoolean(command.get("then_release"));

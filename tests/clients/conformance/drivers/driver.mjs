@@ -31,6 +31,11 @@ const doing = {
     lease = await client.adopt(leaseId);
     return {token: String(lease.fencingToken), remaining_ms: Math.round(lease.remainingMs())};
   },
+  run_once_per_tick: async ({every_ms: every}) => {
+    let works = 0;
+    const run = await client.runOncePerTick('a', every, {}, () => { works += 1; });
+    return {run: run && works === 1};
+  },
   write: async ({then_release: thenRelease}) => written(await lease.write(operations, {thenRelease})),
   one_shot_write: async ({key}) => written(await client.oneShotWrite('a', operations, {idempotencyKey: key})),
   release: async ({seal}) => lease.release({seal}),

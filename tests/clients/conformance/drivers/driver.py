@@ -58,6 +58,12 @@ async def perform(client: Any, command: dict[str, Any], state: dict[str, Any]) -
     if do == "adopt":
         lease = state["lease"] = await result(client.adopt(command["lease_id"]))
         return {"ok": True, "token": str(lease.fencing_token), "remaining_ms": round(lease.remaining() * 1000)}
+    if do == "run_once_per_tick":
+
+        def work(_: Any) -> Any:
+            return asyncio.sleep(0) if isinstance(client, AsyncClient) else None
+
+        return {"ok": True, "run": await result(client.run_once_per_tick("a", command["every_ms"] / 1000, work))}
     if do in ("write", "one_shot_write"):
         if do == "write":
             written = await result(lease.write({"call": "f"}, then_release=command.get("then_release", False)))

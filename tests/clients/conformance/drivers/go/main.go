@@ -21,6 +21,7 @@ type command struct {
 	WithinMs      int64  `json:"within_ms"`
 	AnyOf         string `json:"any_of"`
 	Ms            int64
+	EveryMs       int64 `json:"every_ms"`
 	Seal          bool
 	ThenRelease   bool `json:"then_release"`
 	After         string
@@ -98,6 +99,9 @@ func (driver *driver) perform(command command, found outcome) (err error) {
 			found["token"] = fmt.Sprint(driver.lease.FencingToken())
 			found["remaining_ms"] = driver.lease.Remaining().Milliseconds()
 		}
+	case "run_once_per_tick":
+		found["run"], err = driver.client.RunOncePerTick(ctx, "a", ms(command.EveryMs), fencegate.LeaseOptions{},
+			func(context.Context, *fencegate.Lease) error { return nil })
 	case "write":
 		options := fencegate.WriteOptions{ThenRelease: command.ThenRelease}
 		written, err = driver.lease.WriteWith(ctx, options, operation)

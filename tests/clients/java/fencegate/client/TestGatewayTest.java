@@ -90,6 +90,48 @@ public final class TestGatewayTest {
         });
     }
 
+    private static boolean tick(FencegateClient client, String resource) throws Exception {
+        AtomicInteger runs = new AtomicInteger();
+        boolean run = client.runOncePerTick(resource, Duration.ofMinutes(10), LeaseOptions.defaults(), lease -> {
+            lease.check();
+            return runs.incrementAndGet();
+        });
+        assertEquals(run ? 1 : 0, runs.get());
+        return run;
+    }
+
+    @Test
+    public void contract_work_is_run_once_in_a_tick() throws Exception {
+        inEachPlace((client, sku) -> {
+            String resource = "inventory/" + sku;
+            assertTrue(tick(client, resource));
+            assertFalse(tick(client, resource));
+            try (Lease held = client.acquire(resource, Rig.ttl(20_000))) {
+                assertFalse(tick(client, resource));
+                held.check();
+            }
+            client.acquire(resource + "@tick", Rig.ttl(20_000)).release();
+        });
+    }
+
+    @Test
+    public void next_tick_begins_half_of_its_period_later() throws Exception {
+        assertTrue(tick(memory, "a"));
+        gateway.advance(Duration.ofMinutes(5).minusMillis(1));
+        assertFalse(tick(memory, "a"));
+        gateway.advance(Duration.ofMillis(1));
+        assertTrue(tick(memory, "a"));
+        LeaseTask<Lease, Exception> failing = lease -> memory.acquire("b", LeaseOptions.defaults());
+        assertThrows(ResourceLockedException.class,
+                () -> memory.runOncePerTick("b", Duration.ofMinutes(10), LeaseOptions.defaults(), failing));
+        assertFalse("a start counts, also if the task fails", tick(memory, "b"));
+        String period = assertThrows(IllegalArgumentException.class, () -> memory.runOncePerTick("c",
+                Duration.ofMillis(999), LeaseOptions.defaults(), failing)).getMessage();
+        String owner = assertThrows(IllegalArgumentException.class, () -> memory.runOncePerTick("c",
+                Duration.ofSeconds(1), LeaseOptions.defaults().owner("w"), failing)).getMessage();
+        assertTrue(period + owner, period.startsWith("every") && owner.startsWith("owner"));
+    }
+
     @Test
     public void clock_renews_leases_and_lets_them_end() throws Exception {
         Lease lease = memory.acquire("a", Rig.ttl(30_000));

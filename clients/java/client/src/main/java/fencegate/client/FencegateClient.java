@@ -1,9 +1,7 @@
 package fencegate.client;
 
 import java.net.URI;
-import java.net.URLEncoder;
 import java.net.http.HttpClient;
-import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Collection;
@@ -302,6 +300,27 @@ public final class FencegateClient {
     }
 
     /**
+     * Does a task under a lease, once in each tick of a schedule over all machines, as {@code fencegate lock --every}
+     * does: not while another caller holds the resource, or if a start less than half of {@code every} ago is recorded.
+     * A recorded start counts, also if the task then fails.
+     *
+     * @param <E> what the task may throw
+     * @param resource the name of the resource
+     * @param every the period of the schedule, at least 1 s
+     * @param options how the lease is acquired and kept, without owner
+     * @param task is given the lease
+     * @return whether the task was done here
+     * @throws E what the task threw
+     * @throws LeaseLostException if the lease was lost
+     * @throws FencegateException if a gateway refuses a step; then the task was not done
+     * @throws InterruptedException if this thread is interrupted before the task is done
+     */
+    public <E extends Exception> boolean runOncePerTick(String resource, Duration every, LeaseOptions options,
+            LeaseTask<?, E> task) throws E, InterruptedException {
+        return Ticks.run(this, resource, every, options, task);
+    }
+
+    /**
      * Goes on with a lease that another process has acquired: renews it at once, and until it is released.
      * The other process no longer uses its lease, and does not release it.
      *
@@ -372,24 +391,7 @@ public final class FencegateClient {
      * @throws InterruptedException if this thread is interrupted; the outcome is then unknown
      */
     public WriteResult write(Write write) throws InterruptedException {
-        Lease lease = write.lease();
-        if (lease == null) return writes.apply(write);
-        boolean applied = false;
-        if (write.releasesHold()) lease.beginReleasingWrite();
-        try {
-            WriteResult result = writes.apply(write);
-            applied = true;
-            return result;
-        } catch (LeaseLostException | StaleFencingTokenException e) {
-            lease.loseAfter(e);
-            throw e;
-        } catch (OutcomeUnknownException e) {
-            e.leaseLost().ifPresent(lease::loseAfter);
-            throw e;
-        } finally {
-            // Also if other holds remain: releasing it again would end one of those.
-            if (write.releasesHold()) lease.endReleasingWrite(applied);
-        }
+        return writes.apply(write);
     }
 
     /**
@@ -437,12 +439,12 @@ public final class FencegateClient {
      */
     public void follow(Map<String, String> filters, String afterId, Consumer<HistoryEvent> action)
             throws InterruptedException {
-        new HistoryStream(transport, "/v1/history/stream" + query(filters), afterId, action).follow();
+        new HistoryStream(transport, "/v1/history/stream" + Transport.query(filters), afterId, action).follow();
     }
 
     private Members page(Map<String, String> filters) {
         try {
-            return call("GET", "/v1/history" + query(filters), null, null, Duration.ZERO).members();
+            return call("GET", "/v1/history" + Transport.query(filters), null, null, Duration.ZERO).members();
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
             throw new IllegalStateException("The thread was interrupted while it read the history.", e);
@@ -456,17 +458,6 @@ public final class FencegateClient {
     }
 
     private static String leasePath(String leaseId) {
-        return "/v1/leases/" + encode(leaseId);
-    }
-
-    static String query(Map<String, String> parameters) {
-        StringBuilder out = new StringBuilder();
-        parameters.forEach((name, value) -> out.append(out.isEmpty() ? '?' : '&').append(encode(name)).append('=')
-                .append(encode(value)));
-        return out.toString();
-    }
-
-    private static String encode(String text) {
-        return URLEncoder.encode(text, StandardCharsets.UTF_8).replace("+", "%20");
+        return "/v1/leases/" + Transport.encode(leaseId);
     }
 }

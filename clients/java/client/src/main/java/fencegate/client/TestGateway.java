@@ -8,6 +8,7 @@ import java.net.http.HttpResponse.BodySubscriber;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
+import java.time.Instant;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -37,8 +38,10 @@ public final class TestGateway {
     private static final long DEFAULT_TTL_MS = 30_000;
     private static final long NANOS_PER_MS = 1_000_000;
     private static final List<String> FILTERS = List.of("resource", "event", "owner", "write_id");
+    private static final Instant BEGIN = Instant.parse("2026-01-01T00:00:00Z"); // the time of the history at first
 
-    private final AtomicLong time = new AtomicLong(System.nanoTime());
+    private final long began = System.nanoTime();
+    private final AtomicLong time = new AtomicLong(began);
     private final Map<String, Grant> grants = new LinkedHashMap<>();
     private final Map<String, Long> fences = new HashMap<>();
     private final Map<String, Outcome> kept = new HashMap<>();
@@ -292,6 +295,10 @@ public final class TestGateway {
         long ttlMs = body.optional("ttl_ms", Long.class).orElse(DEFAULT_TTL_MS);
         Grant grant = new Grant("lease-" + ++holds, resources, granted, owner, ttlMs, endOf(ttlMs));
         if (recording) record("lease_granted", grant, null);
+        if (Boolean.TRUE.equals(body.values().get("fence_on_grant"))) {
+            for (String resource : resources) fences.put(resource, granted);
+            record("fence_raised", grant, null);
+        }
         return grant(grant);
     }
 
@@ -367,9 +374,9 @@ public final class TestGateway {
 
     private void record(String event, Grant grant, String writeId) {
         for (String resource : grant.resources) {
-            Map<String, Object> item = new LinkedHashMap<>(Map.of("id", events.size() + 1, "at",
-                    "2026-01-01T00:00:00Z", "event", event, "resource", resource, "fencing_token",
-                    grant.fencingToken));
+            Map<String, Object> item = new LinkedHashMap<>(Map.of("id", events.size() + 1, "event", event,
+                    "at", BEGIN.plusNanos(time.get() - began).toString(), "resource", resource,
+                    "fencing_token", grant.fencingToken));
             item.put("owner", grant.owner.orElse(null));
             item.put("write_id", writeId);
             events.add(item);
@@ -382,8 +389,12 @@ public final class TestGateway {
                         part -> URLDecoder.decode(part[1], StandardCharsets.UTF_8)));
         List<Object> items = new ArrayList<>();
         for (Map<String, Object> event : events) {
+            long fencingToken = ((Number) event.get("fencing_token")).longValue();
             if (FILTERS.stream().allMatch(name -> !filters.containsKey(name)
-                    || filters.get(name).equals(event.get(name)))) items.add(event);
+                    || filters.get(name).equals(event.get(name)))
+                    && fencingToken >= Long.parseLong(filters.getOrDefault("token_min", "0"))
+                    && fencingToken <= Long.parseLong(filters.getOrDefault("token_max", "" + Long.MAX_VALUE)))
+                items.add(event);
         }
         if (!"asc".equals(filters.get("order"))) Collections.reverse(items);
         Map<String, Object> page = new LinkedHashMap<>(Map.of("items", items));

@@ -2,20 +2,23 @@ package fencegate.client;
 
 import java.net.ConnectException;
 import java.net.URI;
+import java.net.URLEncoder;
 import java.net.http.HttpClient;
 import java.net.http.HttpConnectTimeoutException;
 import java.net.http.HttpHeaders;
-import java.net.http.HttpRequest;
 import java.net.http.HttpRequest.BodyPublishers;
-import java.net.http.HttpResponse;
+import java.net.http.HttpRequest;
 import java.net.http.HttpResponse.BodySubscriber;
 import java.net.http.HttpResponse.BodySubscribers;
+import java.net.http.HttpResponse;
 import java.net.http.HttpTimeoutException;
 import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
 import java.security.cert.CertificateException;
 import java.time.Duration;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Map;
 import java.util.Objects;
 import java.util.Optional;
 import java.util.Set;
@@ -349,5 +352,16 @@ class Transport {
     /** Lets a lease be lost at its end, also while its thread is blocked by the source of the credential. */
     void endLater(Lease lease, long until) {
         CompletableFuture.delayedExecutor(until - now(), TimeUnit.NANOSECONDS).execute(lease::loseIfOver);
+    }
+
+    static String query(Map<String, String> parameters) {
+        StringBuilder out = new StringBuilder();
+        parameters.forEach((name, value) -> out.append(out.isEmpty() ? '?' : '&').append(encode(name)).append('=')
+                .append(encode(value)));
+        return out.toString();
+    }
+
+    static String encode(String text) {
+        return URLEncoder.encode(text, StandardCharsets.UTF_8).replace("+", "%20");
     }
 }

@@ -24,6 +24,27 @@ final class Writes {
     }
 
     WriteResult apply(Write write) throws InterruptedException {
+        Lease lease = write.lease();
+        if (lease == null) return send(write);
+        boolean applied = false;
+        if (write.releasesHold()) lease.beginReleasingWrite();
+        try {
+            WriteResult result = send(write);
+            applied = true;
+            return result;
+        } catch (LeaseLostException | StaleFencingTokenException e) {
+            lease.loseAfter(e);
+            throw e;
+        } catch (OutcomeUnknownException e) {
+            e.leaseLost().ifPresent(lease::loseAfter);
+            throw e;
+        } finally {
+            // Also if other holds remain: releasing it again would end one of those.
+            if (write.releasesHold()) lease.endReleasingWrite(applied);
+        }
+    }
+
+    private WriteResult send(Write write) throws InterruptedException {
         write.beginSending();
         long until = transport.now() + retryFor.plus(write.waitTime()).toNanos();
         Transport.Call call = new Transport.Call("POST", "/v1/writes", write.body(), write.key(),
@@ -51,7 +72,7 @@ final class Writes {
 
     boolean wasApplied(String writeId, long until) throws InterruptedException {
         String path = "/v1/history"
-                + FencegateClient.query(Map.of("write_id", writeId, "event", "write_applied", "limit", "1"));
+                + Transport.query(Map.of("write_id", writeId, "event", "write_applied", "limit", "1"));
         return !transport.call(new Transport.Call("GET", path, null, null, requestTimeout), until)
                 .members().requiredList("items").isEmpty();
     }
