@@ -26,7 +26,7 @@ import org.junit.rules.Timeout;
  */
 public final class FaultTest {
     @Rule
-    public final Timeout limit = Timeout.seconds(40);
+    public final Timeout limit = Timeout.seconds(90);
 
     private final FencegateClient client = Rig.worker();
     private final String sku = Rig.sku();
@@ -233,30 +233,35 @@ public final class FaultTest {
         });
     }
 
-    /** Commits wait until the gateway's deadline, about ten seconds, so all cases share the wait. */
+    /**
+     * Commits wait until the gateway's deadline, about ten seconds, so all cases share the wait. The leases and the
+     * times of repeats last longer than that on a busy machine.
+     */
     @Test
     public void write_unknown_outcome_is_resolved() throws Exception {
         List<String> skus = List.of(Rig.sku(), Rig.sku(), Rig.sku());
-        FencegateClient blind = Rig.client("blind").build();
-        LeaseOptions options = Rig.ttl(10_000).notRenewed();
+        Duration patience = Duration.ofSeconds(60);
+        FencegateClient patient = Rig.client("worker").retryFor(patience).build();
+        FencegateClient blind = Rig.client("blind").retryFor(patience).build();
+        LeaseOptions options = Rig.ttl(60_000).notRenewed();
         Lease lease = client.acquire("inventory/" + skus.get(0), options);
         Lease blindLease = blind.acquire("inventory/" + skus.get(1), options);
         // Of the other gateway: in one gateway two writes may have the same worker,
         // in which the second one waits for the first one's commit.
         FencegateClient hasty = FencegateClient.builder(Rig.GATEWAYS.get(1)).credential(Rig.property("key.worker"))
-                .retryFor(Duration.ofSeconds(16)).build();
+                .requestTimeout(Duration.ofSeconds(20)).retryFor(Duration.ofSeconds(20)).build();
         Lease hastyLease = hasty.acquire(resource, options);
         Rig.fault("hold_commits");
         Write hastyWrite = Write.under(hastyLease, Rig.sell(sku));
         // The first begins before the hasty one,
         // so that a gateway has called its outcome unknown when the hasty one gives up.
         List<CompletableFuture<WriteResult>> writes =
-                new ArrayList<>(List.of(begin(client, Write.under(lease, Rig.sell(skus.get(0))))));
+                new ArrayList<>(List.of(begin(patient, Write.under(lease, Rig.sell(skus.get(0))))));
         Rig.eventually("its commit waits", () -> Rig.waitingCommits() > 0);
         CompletableFuture<WriteResult> tooLate = begin(hasty, hastyWrite);
         Rig.eventually("both commits wait", () -> Rig.waitingCommits() > 1);
         writes.add(begin(blind, Write.under(blindLease, Rig.sell(skus.get(1)))));
-        writes.add(begin(client,
+        writes.add(begin(patient,
                 Write.oneShot(List.of("inventory/" + skus.get(2)), Rig.ttl(2_000), Rig.sell(skus.get(2)))));
         ExecutionException failed = assertThrows(ExecutionException.class, () -> tooLate.get(30, TimeUnit.SECONDS));
         OutcomeUnknownException unknown = (OutcomeUnknownException) failed.getCause();
