@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import math
 import time
 import uuid
@@ -226,6 +227,19 @@ def test_reads_and_history_are_those_of_the_test() -> None:
         assert events == ["lease_granted", "write_applied", "lease_released"]
         with pytest.raises(errors.NotFound):
             client.get("/v1/nodes")
+
+
+def test_wrong_filter_of_history_is_refused_by_name() -> None:
+    began = datetime.datetime(2026, 1, 1)
+    with in_memory("sync") as (_, client):
+        for filters, error in (({"resurce": "a"}, TypeError), ({"since": began}, ValueError)):
+            with pytest.raises(error, match=next(iter(filters))):
+                list(client.history(**filters))
+        with pytest.raises(TypeError, match="since"):
+            next(client.follow(since=began))
+        client.lease("a").release()
+        filters = {"since": began.replace(tzinfo=datetime.timezone.utc), "token_max": 1, "owner": None}
+        assert [event.event for event in client.history(**filters)] == ["lease_released", "lease_granted"]
 
 
 def test_clock_is_the_real_one_again_afterwards() -> None:

@@ -262,13 +262,14 @@ export class Calls {
       } catch (fault) {
         onFault?.(fault);
         if (!canRepeat(fault)) throw fault;
+        // The next gateway is asked, unless another call has already gone on to it.
         const isOfGateway = fault instanceof ConnectionError || fault.status >= 500;
-        // Else another call has changed it.
         if (isOfGateway && this.#current === asked) this.#current = (asked + 1) % this.#urls.length;
         if (isCertificateRefused(fault) && refused.add(asked).size === this.#urls.length) throw fault;
-        let ms = pauseBefore(number, fault instanceof ProblemError ? fault.retryAfterMs : undefined);
+        const wanted = pauseBefore(number, fault instanceof ProblemError ? fault.retryAfterMs : undefined);
         const left = until - now();
-        if (ms >= left) ms = lastAttempt ? Math.floor(left - timeoutMs) : 0;
+        const shortened = lastAttempt ? Math.floor(left - timeoutMs) : 0;
+        const ms = wanted < left ? wanted : shortened;
         if (ms <= 0) throw fault;
         await pause(ms, signal);
       }

@@ -67,9 +67,8 @@ class Request:
     timeout: float  # seconds until the answer
     body: Optional[Json] = None
     headers: Mapping[str, str] = field(default_factory=dict)
-    cancelled_by: Optional[
-        Request
-    ] = None  # what a driver sends (Protocol.cancel) if its caller no longer waits for the call
+    # What a driver sends (Protocol.cancel) if its caller no longer waits for the call.
+    cancelled_by: Optional[Request] = None
 
     def content(self) -> Optional[bytes]:
         return None if self.body is None else json.dumps(self.body, default=encode, allow_nan=False).encode()
@@ -487,9 +486,8 @@ class Protocol:
             refused = failure.__cause__ if isinstance(failure, OutcomeUnknown) else failure
             if isinstance(refused, (LeaseLost, StaleFencingToken)):
                 state.lose(LeaseLost(f"the lease on {state.names} is lost: {refused}"))
-            if isinstance(
-                refused, StaleFencingToken
-            ):  # the nodes may still have the lease, which would block the next one until its ttl
+            if isinstance(refused, StaleFencingToken):
+                # The nodes may still have the lease, which would block the next one until its ttl.
                 try:
                     yield Request("DELETE", lease_path(state.lease_id), self.timeout)
                 except Exception:  # then it ends with its ttl

@@ -13,18 +13,14 @@ import httpx
 from ._protocol import NoAnswer, Request, Response, hide_lease_ids
 
 Credential = Union[str, Callable[[], str]]
-FAILURES = (
-    httpx.HTTPError,
-    OSError,
-    asyncio.TimeoutError,
-)  # httpx passes some of ssl's exceptions on as they are, which are OSErrors
+# OSError: httpx passes some exceptions of ssl on as they are.
+FAILURES = (httpx.HTTPError, OSError, asyncio.TimeoutError)
 CELL_MAX = PORT_MAX = 65_535
 NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 CREDENTIAL = re.compile("[!-~](?:[ -~]*[!-~])?")
-LIMITS = httpx.Limits(
-    max_connections=None, max_keepalive_connections=20
-)  # a renewal must not queue behind calls that wait for a lease
-# To connect may take this part of a request's time, so that httpx ends it and not the driver:
+# Any number of connections: a renewal must not queue behind calls that wait for a lease.
+LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=20)
+# The part of a request's time that connecting may take. httpx ends it then, before the client cancels the request:
 # httpcore 0.16 keeps a connection that is cancelled while it is opened.
 CONNECT_PART = 0.9
 
@@ -92,11 +88,10 @@ class Transport:
             self.context.load_cert_chain(cert, key)
 
     def begin(self, request: Request, trace: Optional[Callable[[str, Any], Awaitable[None]]] = None) -> httpx.Request:
-        """Returns a request to the current gateway. `trace` is called with the name of each step of httpcore,
-        such as connection.connect_tcp.started.
+        """Returns a request to the current gateway, for a transport of httpx and not for its Client, which logs URLs
+        (they have lease ids), reads credentials from .netrc and follows proxies of the environment.
 
-        The drivers pass it to a transport of httpx and not to its Client, which logs URLs (they have lease ids),
-        reads credentials from .netrc and follows proxies of the environment.
+        trace: called with the name of each step of httpcore, such as connection.connect_tcp.started.
         """
         if self.closed:
             raise NoAnswer("the client is closed", sent=False, final=True)
@@ -134,9 +129,7 @@ class Transport:
 
     def fail(self, sent: httpx.Request, error: Exception) -> NoReturn:
         """Raises NoAnswer for a failure; the next request goes to the next gateway."""
-        if isinstance(
-            error, httpx.LocalProtocolError
-        ):  # h11 refuses a header before anything is sent, and cites its value
+        if isinstance(error, httpx.LocalProtocolError):  # of h11, before anything is sent; it cites the header's value
             raise NoAnswer("a header of the request cannot be sent", sent=False, final=True) from None
         self._use_next(sent)
         untrusted = isinstance(error, ssl.SSLCertVerificationError) or "CERTIFICATE_VERIFY_FAILED" in str(error)
@@ -147,8 +140,9 @@ class Transport:
         ) from error
 
     def _use_next(self, failed: httpx.Request) -> bool:
-        """Returns whether the next request goes to another gateway than the failed one."""
+        """Lets the next request go to the gateway after that of the failed one, unless another thread has done so.
+        Returns whether it goes to another gateway."""
         gateway: int = failed.extensions["gateway"]
-        if gateway == self._current:  # another thread may have done it
+        if gateway == self._current:
             self._current = (gateway + 1) % self.gateways
         return gateway != self._current

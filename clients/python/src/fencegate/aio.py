@@ -254,9 +254,8 @@ class AsyncClient:
         # Not asyncio.wait_for, which before Python 3.12 can lose a cancellation of the caller
         # that comes with the answer.
         answered = asyncio.ensure_future(exchange())
-        answered.add_done_callback(
-            lambda task: task.cancelled() or task.exception()
-        )  # which is not reported then if nobody waits any more
+        # So that asyncio does not report a failure for which nobody waits any more.
+        answered.add_done_callback(lambda task: task.cancelled() or task.exception())
         try:
             if not (await asyncio.wait([answered], timeout=request.timeout))[0]:
                 raise asyncio.TimeoutError

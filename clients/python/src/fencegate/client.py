@@ -239,12 +239,10 @@ class Client:
             raise
 
     def _send(self, request: Request) -> Response:
-        if (
-            self._process_id != os.getpid()
-        ):  # a forked process: on the connections that it shares with its parent it would read answers to its parent
-            self._inherited.append(
-                self._http
-            )  # neither used nor closed, because a TLS connection would then tell the gateway its end
+        if self._process_id != os.getpid():
+            # On the connections that a forked process shares with its parent it would read answers to its parent. They
+            # are not closed either: a TLS connection would tell the gateway its end.
+            self._inherited.append(self._http)
             self._open_http()
         sent = self._transport.begin(request)
         until = now() + request.timeout
