@@ -240,9 +240,9 @@ public final class FaultTest {
     @Test
     public void write_unknown_outcome_is_resolved() throws Exception {
         List<String> skus = List.of(Rig.sku(), Rig.sku(), Rig.sku());
-        Duration patience = Duration.ofSeconds(60);
-        FencegateClient patient = Rig.client("worker").retryFor(patience).build();
-        FencegateClient blind = Rig.client("blind").retryFor(patience).build();
+        Duration retryFor = Duration.ofSeconds(60);
+        FencegateClient worker = Rig.client("worker").retryFor(retryFor).build();
+        FencegateClient blind = Rig.client("blind").retryFor(retryFor).build();
         LeaseOptions options = Rig.ttl(60_000).notRenewed();
         Lease lease = client.acquire("inventory/" + skus.get(0), options);
         Lease blindLease = blind.acquire("inventory/" + skus.get(1), options);
@@ -256,12 +256,12 @@ public final class FaultTest {
         // The first begins before the hasty one,
         // so that a gateway has called its outcome unknown when the hasty one gives up.
         List<CompletableFuture<WriteResult>> writes =
-                new ArrayList<>(List.of(begin(patient, Write.under(lease, Rig.sell(skus.get(0))))));
+                new ArrayList<>(List.of(begin(worker, Write.under(lease, Rig.sell(skus.get(0))))));
         Rig.eventually("its commit waits", () -> Rig.waitingCommits() > 0);
         CompletableFuture<WriteResult> tooLate = begin(hasty, hastyWrite);
         Rig.eventually("both commits wait", () -> Rig.waitingCommits() > 1);
         writes.add(begin(blind, Write.under(blindLease, Rig.sell(skus.get(1)))));
-        writes.add(begin(patient,
+        writes.add(begin(worker,
                 Write.oneShot(List.of("inventory/" + skus.get(2)), Rig.ttl(2_000), Rig.sell(skus.get(2)))));
         ExecutionException failed = assertThrows(ExecutionException.class, () -> tooLate.get(30, TimeUnit.SECONDS));
         OutcomeUnknownException unknown = (OutcomeUnknownException) failed.getCause();
