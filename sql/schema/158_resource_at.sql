@@ -23,6 +23,11 @@ as $$
             select c.relation, c.row_key, m.key, m.value, 1, c.at, c.id from after c cross join jsonb_each(c.old) m) v
      order by v.relation, v.row_key, v.name, v.later,
               case v.later when 0 then v.at end desc, case v.later when 0 then v.id end desc, v.at, v.id
+  ), truncated as (  -- rows that were there before a truncate
+    select k.relation, k.row_key from known k
+     where k.was <> 'delete' and exists (select from fencing.row_change t
+         where t.resource is null and t.operation = 'truncate' and t.relation = k.relation
+           and t.at >= k.was_at and t.at <= $2 and t.id > k.was_id)
   )
   select jsonb_build_object(
     'rows', coalesce((select jsonb_agg(jsonb_build_object('table', k.relation, 'key', k.row_key, 'values',
@@ -31,15 +36,16 @@ as $$
               order by k.relation, k.row_key)
          from known k
         where case when k.was is null then k.becomes <> 'insert' else k.was <> 'delete' and not exists (
-                select from fencing.row_change t
-                 where t.resource is null and t.operation = 'truncate' and t.relation = k.relation
-                   and t.at >= k.was_at and t.at <= $2 and t.id > k.was_id) end), '[]'),
-    'rows_complete', (select count(*) from before) < 10000 and (select count(*) from after) < 10000)
+                select from truncated t
+                 where t.relation = k.relation and t.row_key is not distinct from k.row_key) end), '[]'),
+    'rows_complete', (select count(*) from before) < 10000 and (select count(*) from after) < 10000
+      and not exists (select from truncated t join pg_class c on c.oid = to_regclass(t.relation) and c.relkind = 'p'))
 $$;
 comment on function fencing.rows_at(text, timestamptz) is
   'The rows of a resource at a time, {"rows": [{"table", "key", "values"}], "rows_complete"}, from the changes that '
   'record_changes() keeps: the values of columns that have changed since it was called, in the form of row_change. '
-  'Reads the newest 10,000 changes before and the oldest 10,000 after; rows_complete: there are no others. '
+  'Reads the newest 10,000 changes before and the oldest 10,000 after; rows_complete: there are no others, and no row '
+  'is left out because of a truncate of a partitioned table, perhaps of another partition. '
   'Locks: none.';
 
 create or replace function fencing.resource_at(resource text, at timestamptz, with_rows boolean default true)

@@ -51,6 +51,19 @@ select r -> 'rows' as rows, r ->> 'last_fencing_token' as fence
   from fencing.resource_at('part/1', (select min(at) from fencing.row_change) - interval '1 microsecond') r;
 select fencing.resource_at('part/1', now(), false) -> 'rows' as rows;
 select fencing.resource_at('nothing', '2020-01-01');
+-- a partition is truncated: which rows were in it is not known
+create table ticket (id integer primary key) partition by range (id);
+create table ticket_1 partition of ticket for values from (0) to (10);
+create table ticket_2 partition of ticket for values from (10) to (20);
+select fencing.protect('ticket', $$'ticket/' || id$$, 'observe');
+select fencing.record_changes('ticket');
+insert into ticket values (1), (11);
+select r -> 'rows' as rows, r -> 'rows_complete' as complete from fencing.resource_at('ticket/11', clock_timestamp()) r;
+truncate ticket_1;
+select r -> 'rows' as rows, r -> 'rows_complete' as complete from fencing.resource_at('ticket/11', clock_timestamp()) r;
+select fencing.stop_recording('ticket');
+select fencing.unprotect('ticket');
+drop table ticket;
 set role fencing_auditor;
 select jsonb_typeof(fencing.resource_at('part/1', now())) as auditor;
 reset role;
