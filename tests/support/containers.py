@@ -53,14 +53,15 @@ class Image:
 
 
 def read_compose(files: list[Path], variables: dict[str, str]) -> dict[str, Any]:
-    """Returns the merged files, with the values of variables (`${NAME}`, `${NAME:?message}`) put in."""
+    """Returns the merged files, with the values of variables (`${NAME}`, `${NAME:?message}`,
+    `${NAME:-default}`) put in."""
 
     def value_of(found: re.Match[str]) -> str:
-        return variables[found[1]]
+        return variables.get(found[1], found[2]) if found[2] else variables[found[1]]
 
     merged: dict[str, Any] = {}
     for file in files:
-        document = yaml.safe_load(re.sub(r"\$\{(\w+)(?::\?[^}]*)?\}", value_of, file.read_text()))
+        document = yaml.safe_load(re.sub(r"\$\{(\w+)(?::\?[^}]*|:-([^}]*))?\}", value_of, file.read_text()))
         for section, entries in document.items():
             if not isinstance(entries, dict) or section.startswith("x-"):
                 continue
