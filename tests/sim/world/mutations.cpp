@@ -8,7 +8,7 @@ namespace {
 using m = mutation;
 using c = checker;
 
-constexpr std::array rows = {
+constexpr std::array mutation_rows = {
     mutation_row{m::guard_accepts_any, "guard_accepts_any", c::guard, "the guard's token >= fence"},
     mutation_row{m::guard_read_keeps_fence, "guard_read_keeps_fence", c::stock, "a fenced read raises the fence"},
     mutation_row{m::released_lease_used, "released_lease_used", c::exclusion,
@@ -29,16 +29,16 @@ constexpr std::array rows = {
     mutation_row{m::fence_all_keeps_pending, "fence_all_keeps_pending", c::generation,
                  "fence_all clears the pending change"},
 };
-static_assert(rows.size() + 1 == static_cast<std::size_t>(m::count_));
+static_assert(mutation_rows.size() + 1 == static_cast<std::size_t>(m::count_));
 
 }  // namespace
 
 std::span<const mutation_row> mutations() {
-    return rows;
+    return mutation_rows;
 }
 
 const mutation_row* find_mutation(std::string_view name) {
-    for (const mutation_row& row : rows) {
+    for (const mutation_row& row : mutation_rows) {
         if (name == row.name) return &row;
     }
     return nullptr;
