@@ -1,11 +1,12 @@
 # Installs what belongs to the installed program: bill of materials, manual pages, completions, units, configuration,
 # examples. It runs at the installation, because most of it is made from the installed program,
 # and because `cmake --install --prefix` and DESTDIR decide where all of it is.
-# In: BUILD, the build folder; BINDIR, DATADIR, MANDIR and SYSCONFDIR of GNUInstallDirs, relative to the prefix.
+# In: PACKAGE, fencegate or fencegate-client; BUILD, the build folder; BINDIR, DATADIR, MANDIR and SYSCONFDIR of
+# GNUInstallDirs, relative to the prefix.
 set(CONFIG "${CMAKE_CURRENT_LIST_DIR}")
 set(BIN "${CMAKE_INSTALL_PREFIX}/${BINDIR}")
 set(SHARE "${CMAKE_INSTALL_PREFIX}/${DATADIR}")
-set(DOCUMENTS "${SHARE}/doc/fencegate")
+set(DOCUMENTS "${SHARE}/doc/${PACKAGE}")
 cmake_path(ABSOLUTE_PATH SYSCONFDIR BASE_DIRECTORY "${CMAKE_INSTALL_PREFIX}" OUTPUT_VARIABLE ETC)
 set(UNITS "${CMAKE_INSTALL_PREFIX}/lib/systemd/system")
 set(ZSH "${SHARE}/zsh/site-functions")
@@ -30,12 +31,8 @@ endfunction()
 
 make_file(fencegate.spdx.json "${CONFIG}/make-sbom" "${PROGRAM}")
 file(INSTALL "${MADE}/fencegate.spdx.json" "${CONFIG}/../CHANGELOG.md" DESTINATION "${DOCUMENTS}")
-file(INSTALL "${CONFIG}/redis-node.conf" "${CONFIG}/prometheus" "${CONFIG}/grafana" DESTINATION "${DOCUMENTS}/examples"
-  PATTERN "*.test.yml" EXCLUDE)
-
 execute_process(COMMAND "${CONFIG}/make-man-pages" "${PROGRAM}" "${MADE}" COMMAND_ERROR_IS_FATAL ANY)
 file(INSTALL "${MADE}/fencegate.1" DESTINATION "${CMAKE_INSTALL_PREFIX}/${MANDIR}/man1")
-file(INSTALL "${MADE}/fencegate.yaml.5" DESTINATION "${CMAKE_INSTALL_PREFIX}/${MANDIR}/man5")
 
 make_file(completion.bash "${PROGRAM}" completion bash)
 make_file(completion.zsh "${PROGRAM}" completion zsh)
@@ -43,6 +40,14 @@ make_file(completion.fish "${PROGRAM}" completion fish)
 file(INSTALL "${MADE}/completion.bash" DESTINATION "${SHARE}/bash-completion/completions" RENAME fencegate)
 file(INSTALL "${MADE}/completion.zsh" DESTINATION "${ZSH}" RENAME _fencegate)
 file(INSTALL "${MADE}/completion.fish" DESTINATION "${SHARE}/fish/vendor_completions.d" RENAME fencegate.fish)
+
+if(PACKAGE STREQUAL "fencegate-client")
+  return()
+endif()
+
+file(INSTALL "${MADE}/fencegate.yaml.5" DESTINATION "${CMAKE_INSTALL_PREFIX}/${MANDIR}/man5")
+file(INSTALL "${CONFIG}/redis-node.conf" "${CONFIG}/prometheus" "${CONFIG}/grafana" DESTINATION "${DOCUMENTS}/examples"
+  PATTERN "*.test.yml" EXCLUDE)
 
 # The template has the name of its configuration and a title from the part of its name after @.
 set(CONFIGURATION fencegate)

@@ -4,7 +4,6 @@
 #include <gateway/bench/bench.hpp>
 #include <gateway/cli/commands.hpp>
 #include <gateway/config/conninfo.hpp>
-#include <gateway/config/reader.hpp>
 #include <gateway/devstack/dev.hpp>
 #include <gateway/devstack/ports.hpp>
 #include <gateway/devstack/process.hpp>
@@ -17,10 +16,6 @@
 #include <spdlog/spdlog.h>
 #include <CLI/CLI.hpp>
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <exception>
 #include <filesystem>
 #include <iostream>
 #include <optional>
@@ -34,15 +29,6 @@ using namespace fencegate;
 
 /// The longest name of a role; PostgreSQL cuts a longer one off.
 constexpr std::size_t role_bytes_max = 63;
-
-/// Opens /dev/null for each of standard input, output and error that is closed: the next pipe or socket would get its
-/// number, and with it what is printed. Writing to it fails, as to a closed descriptor.
-void open_standard_descriptors() {
-    for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
-        // open() takes the lowest number that is free.
-        if (fcntl(descriptor, F_GETFD) < 0 && open("/dev/null", O_RDONLY) != descriptor) _exit(exit_failed);
-    }
-}
 
 /// Reads the configuration. Out: empty after it printed the faults.
 std::optional<config> read_config(const std::filesystem::path& file, exposure_rule rule) {
@@ -90,17 +76,21 @@ void describe_dev(CLI::App& command, devstack::options& wanted) {
     command.add_option("--data-dir", wanted.data_dir, "Folder of the stack; created if missing")
         ->type_name("DIR")
         ->capture_default_str();
-    command.add_option("--http", wanted.http, "Address of the first gateway; port 0: any free port")
-        ->type_name("ADDR:PORT")
-        ->capture_default_str()
-        ->check([](const std::string& text) -> std::string {
-            try {
-                devstack::parse_endpoint(text);
-                return {};
-            } catch (const devstack::stack_error& e) {
-                return e.what();
-            }
-        });
+    const auto add_endpoint = [&](const char* name, std::string& endpoint, const char* description) {
+        command.add_option(name, endpoint, description)
+            ->type_name("ADDR:PORT")
+            ->capture_default_str()
+            ->check([](const std::string& text) -> std::string {
+                try {
+                    devstack::parse_endpoint(text);
+                    return {};
+                } catch (const devstack::stack_error& e) {
+                    return e.what();
+                }
+            });
+    };
+    add_endpoint("--http", wanted.http, "Address of the first gateway; port 0: any free port");
+    add_endpoint("--postgres", wanted.postgres, "Address of PostgreSQL, for callers with a password; port 0: as above");
     command
         .add_option("--nodes", wanted.nodes, "Number of Redis nodes, odd; cannot change after the first start with DIR")
         ->capture_default_str()
@@ -119,7 +109,9 @@ void describe_dev(CLI::App& command, devstack::options& wanted) {
         ->check(CLI::IsMember({"always", "everysec", "no"}));
     command.footer(
         "Example:\n  fencegate dev --data-dir /var/tmp/fencegate --auth --gateways 2\n"
-        "DIR/stack.json says where everything is. Ctrl-C stops everything; the next start uses the same data.");
+        "DIR/stack.json says where everything is. Ctrl-C stops everything; the next start uses the same data.\n"
+        "With FENCEGATE_DEV_SECRET in the environment, 8 to 64 letters and digits, keys and passwords are known\n"
+        "beforehand: api-admin-SECRET, api-orders-SECRET, api-auditor-SECRET and postgres-postgres-SECRET.");
 }
 
 void describe_verify(CLI::App& command, arguments& given) {
@@ -233,23 +225,7 @@ int run(int argc, char** argv) {
         "--config takes postgres.conninfo of that file; --conninfo overrides it.");
     cli::commands client_commands(app);
     bench::add_command(client_commands);
-    cli::refuse_empty_values(app);
-
-    const auto is_named = [&](const CLI::App* command) { return command->get_name() == argv[1]; };
-    if (argc > 1 && *argv[1] != '-' && app.get_subcommands(is_named).empty()) {
-        std::vector<std::string> names;
-        for (const CLI::App* command : app.get_subcommands({}))
-            names.push_back(command->get_name());
-        const auto meant = config_reader::nearest(argv[1], names);
-        std::cerr << "fencegate: there is no command " << argv[1] << (meant ? "; did you mean " + *meant + "?" : "")
-                  << "\nRun with --help for more information.\n";
-        return exit_usage;
-    }
-    try {
-        app.parse(client_commands.extract_program(argc, argv), argv);
-    } catch (const CLI::ParseError& e) {
-        return app.exit(e) == 0 ? exit_ok : exit_usage;
-    }
+    if (const auto code = client_commands.parse(argc, argv)) return *code;
     if (const auto code = client_commands.run()) return *code;
     start_logging({.json = false});  // serve starts its own with the settings of its file
     if (dev_command->parsed()) {
@@ -304,17 +280,7 @@ const char* malloc_conf = "background_thread:true,dirty_decay_ms:1000,muzzy_deca
 }
 
 int main(int argc, char** argv) {
-    open_standard_descriptors();
     const std::string_view command = argc > 1 ? argv[1] : "";
-    const int failed = command == "verify" ? static_cast<int>(admin::could_not_run) : exit_failed;
-    try {
-        const int code = run(argc, argv);
-        // The output of `serve` is its log, which may fail without an effect on the exit code.
-        if (command == "serve" || std::cout.flush()) return code;
-        runtime::print_error(command, "the output can't be written");
-        return code == exit_ok ? failed : code;
-    } catch (const std::exception& e) {
-        std::cerr << "fencegate: " << runtime::make_lines_printable(e.what()) << "\n";
-        return failed;
-    }
+    return cli::run_program(command, command == "verify" ? static_cast<int>(admin::could_not_run) : exit_failed,
+                            [&] { return run(argc, argv); });
 }

@@ -5,14 +5,19 @@
 #include <gateway/cli/duration_option.hpp>
 #include <gateway/cli/listings.hpp>
 #include <gateway/cli/output.hpp>
+#include <gateway/config/nearest_name.hpp>
 #include <gateway/domain/exit_code.hpp>
 #include <gateway/runtime/text.hpp>
 
 #include <CLI/CLI.hpp>
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <exception>
 #include <iostream>
 #include <span>
 #include <string_view>
@@ -44,7 +49,42 @@ CLI::Option* add_time(CLI::App& command, const char* name, std::string& target, 
     return command.add_option_function<std::string>(name, parse, description)->type_name("TIME");
 }
 
+/// Makes an empty value of an option or argument an error: it comes from a variable that is not set, and many options
+/// would take it as if they were not given.
+void refuse_empty_values(CLI::App& app) {
+    const auto check = [](const std::string& value) -> std::string { return value.empty() ? "has no value" : ""; };
+    for (CLI::App* command : app.get_subcommands({})) {
+        for (CLI::Option* option : command->get_options()) {
+            // A script may complete an empty word by all resources.
+            const bool completes = command->get_name() == "resources" && option->check_lname("prefix");
+            if (option->get_items_expected_max() > 0 && !completes) option->check(check);
+        }
+    }
+}
+
+/// Opens /dev/null for each of standard input, output and error that is closed: the next pipe or socket would get its
+/// number, and with it what is printed. Writing to it fails, as to a closed descriptor.
+void open_standard_descriptors() {
+    for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+        // open() takes the lowest number that is free.
+        if (fcntl(descriptor, F_GETFD) < 0 && open("/dev/null", O_RDONLY) != descriptor) _exit(exit_failed);
+    }
+}
+
 }  // namespace
+
+int run_program(std::string_view command, int failed, const std::function<int()>& run) {
+    open_standard_descriptors();
+    try {
+        const int code = run();
+        if (command == "serve" || std::cout.flush()) return code;
+        runtime::print_error(command, "the output can't be written");
+        return code == exit_ok ? failed : code;
+    } catch (const std::exception& e) {
+        std::cerr << "fencegate: " << runtime::make_lines_printable(e.what()) << "\n";
+        return failed;
+    }
+}
 
 commands::commands(CLI::App& app) : app_(app) {
     add_status();
@@ -254,6 +294,26 @@ void commands::add_completion() {
     subcommands_.push_back(app_.add_subcommand(complete_command)->group(""));  // hidden: for the scripts
 }
 
+std::optional<int> commands::parse(int argc, char** argv) {
+    refuse_empty_values(app_);
+    const auto is_named = [&](const CLI::App* command) { return command->get_name() == argv[1]; };
+    if (argc > 1 && *argv[1] != '-' && app_.get_subcommands(is_named).empty()) {
+        std::vector<std::string> names;
+        for (const CLI::App* command : app_.get_subcommands({}))
+            names.push_back(command->get_name());
+        const auto meant = nearest_name(argv[1], names);
+        std::cerr << "fencegate: there is no command " << argv[1] << (meant ? "; did you mean " + *meant + "?" : "")
+                  << "\nRun with --help for more information.\n";
+        return exit_usage;
+    }
+    try {
+        app_.parse(extract_program(argc, argv), argv);
+    } catch (const CLI::ParseError& e) {
+        return app_.exit(e) == 0 ? exit_ok : exit_usage;
+    }
+    return std::nullopt;
+}
+
 int commands::extract_program(int argc, char** argv) {
     if (argc > 1 && std::string_view(argv[1]) == complete_command) {
         begun_line_.assign(argv + 2, argv + argc);
@@ -333,17 +393,6 @@ int commands::run(const std::string& name) {
         list_history(client(gateway_), history_, json_);
     }
     return exit_ok;
-}
-
-void refuse_empty_values(CLI::App& app) {
-    const auto check = [](const std::string& value) -> std::string { return value.empty() ? "has no value" : ""; };
-    for (CLI::App* command : app.get_subcommands({})) {
-        for (CLI::Option* option : command->get_options()) {
-            // A script may complete an empty word by all resources.
-            const bool completes = command->get_name() == "resources" && option->check_lname("prefix");
-            if (option->get_items_expected_max() > 0 && !completes) option->check(check);
-        }
-    }
 }
 
 }  // namespace fencegate::cli

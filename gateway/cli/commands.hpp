@@ -10,6 +10,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace CLI {
@@ -18,9 +19,9 @@ class App;
 
 namespace fencegate::cli {
 
-/// Makes an empty value of an option or argument an error: it comes from a variable that is not set, and many options
-/// would take it as if they were not given.
-void refuse_empty_values(CLI::App& app);
+/// Runs a program: returns the exit code of `run`, or `failed` after it printed what was thrown, or why the output
+/// can't be written. The log of `serve` may fail without an effect.
+int run_program(std::string_view command, int failed, const std::function<int()>& run);
 
 /// The subcommands that call a running gateway, for people and scripts: status, leases, resources, history, changes,
 /// lock and elect; those that others add; and completion.
@@ -36,11 +37,10 @@ class commands {
     CLI::App& add(const std::string& name, const std::string& help, const std::string& footer,
                   std::function<int(const client&, bool)> run);
 
-    /// Keeps the program of `fencegate lock ... -- PROGRAM...`, or elect, and the words to complete, and hides them
-    /// from the parser, because they have options of their own.
+    /// Parses the command line, after all subcommands were added.
     ///
-    /// Out: the number of arguments to parse.
-    int extract_program(int argc, char** argv);
+    /// Out: an exit code if nothing is to run: after wrong arguments, --help or --version.
+    std::optional<int> parse(int argc, char** argv);
 
     /// Runs the subcommand that was parsed.
     ///
@@ -63,6 +63,11 @@ class commands {
     void add_completion();
     CLI::App& add(const std::string& name, const std::string& help, const std::string& footer);
     int run(const std::string& name);
+    /// Keeps the program of `fencegate lock ... -- PROGRAM...`, or elect, and the words to complete, and hides them
+    /// from the parser, because they have options of their own.
+    ///
+    /// Out: the number of arguments to parse.
+    int extract_program(int argc, char** argv);
     /// CLI11 reads an argument `[a,b]` for several values as a list of them, but it is the name of one resource: marks
     /// such words before it parses them, and removes the marks afterwards.
     void hide_brackets(int argc, char** argv);

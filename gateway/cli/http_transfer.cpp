@@ -4,8 +4,10 @@
 
 #include <curl/curl.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
@@ -23,6 +25,10 @@ using std::chrono::steady_clock;
 constexpr std::size_t response_bytes_max = 64 << 20;
 /// A gateway sends a heartbeat every 10 s: a stream that is silent for longer than this is broken.
 constexpr milliseconds silence_max{30'000};
+
+/// Where systems have the certificates that they trust: Debian and Alpine, Fedora, openSUSE, others.
+constexpr std::array authority_files{"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
+                                     "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"};
 
 /// One request and its response. curl_easy_perform would look only once a second whether the transfer is to end: the
 /// transfer runs in libcurl's multi interface, for its exact wait, which another thread can end.
@@ -99,6 +105,8 @@ transfer::transfer(const gateway_address& address, tls_identity identity, const 
     // on_header must not see the response header with which a proxy opens a tunnel.
     set(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
     if (address_.is_loopback()) set(CURLOPT_PROXY, "");
+    // fencegate-client has no GSSAPI.
+    set(CURLOPT_SOCKS5_AUTH, CURLAUTH_BASIC);
     if (address_.tls) set_tls();
 }
 
@@ -137,7 +145,11 @@ void transfer::set_tls() {
         set(CURLOPT_CAPATH, static_cast<const char*>(nullptr));
         return;
     }
-    // libcurl does not read these variables of OpenSSL.
+    // libcurl knows the file of the system for which it was built.
+    const auto* const file_of_system =
+        std::ranges::find_if(authority_files, [](const char* file) { return access(file, R_OK) == 0; });
+    if (file_of_system != authority_files.end()) set(CURLOPT_CAINFO, *file_of_system);
+    // It does not read these variables of OpenSSL.
     if (const char* file = std::getenv("SSL_CERT_FILE"); file != nullptr) set(CURLOPT_CAINFO, file);
     if (const char* folder = std::getenv("SSL_CERT_DIR"); folder != nullptr) set(CURLOPT_CAPATH, folder);
 }

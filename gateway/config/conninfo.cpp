@@ -1,6 +1,6 @@
 #include <gateway/config/conninfo.hpp>
 
-#include <gateway/config/reader.hpp>
+#include <gateway/config/nearest_name.hpp>
 
 #include <libpq-fe.h>
 
@@ -43,7 +43,7 @@ std::string describe_parse_error(std::string message) {
     const std::string quoted = message.substr(begin + 1, end - begin - 1);
     const bool is_option =
         message.starts_with("invalid connection option") || message.starts_with("invalid URI query parameter");
-    const auto meant = is_option && quoted.size() >= 4 ? config_reader::nearest(quoted, option_names()) : std::nullopt;
+    const auto meant = is_option && quoted.size() >= 4 ? nearest_name(quoted, option_names()) : std::nullopt;
     if (meant) return message + "; did you mean " + *meant + "?";
     return message.replace(begin + 1, end - begin - 1, "***");
 }

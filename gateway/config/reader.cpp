@@ -1,30 +1,14 @@
 #include <gateway/config/reader.hpp>
 
+#include <gateway/config/nearest_name.hpp>
 #include <gateway/config/secrets.hpp>
 
 #include <algorithm>
 #include <charconv>
-#include <numeric>
 #include <optional>
 
 namespace fencegate::config_reader {
 namespace {
-
-/// Returns the edit distance (Levenshtein) of two words.
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-    std::vector<std::size_t> row(b.size() + 1);
-    std::iota(row.begin(), row.end(), std::size_t{0});
-    for (std::size_t i = 0; i < a.size(); ++i) {
-        std::size_t diagonal = row[0];
-        row[0] = i + 1;
-        for (std::size_t j = 0; j < b.size(); ++j) {
-            const std::size_t exchange = diagonal + (a[i] == b[j] ? 0 : 1);
-            diagonal = row[j + 1];
-            row[j + 1] = std::min({row[j] + 1, row[j + 1] + 1, exchange});
-        }
-    }
-    return row[b.size()];
-}
 
 std::string joined(const std::vector<std::string>& names) {
     std::string text;
@@ -40,22 +24,6 @@ std::string child_path(const std::string& path, const std::string& key) {
 }
 
 }  // namespace
-
-std::optional<std::string> nearest(std::string_view written, const std::vector<std::string>& names) {
-    const std::string* best = nullptr;
-    // Two letters of three are no likeness.
-    std::size_t best_distance = (written.size() < 4 ? 1 : std::max<std::size_t>(2, written.size() / 3)) + 1;
-    for (const auto& name : names) {
-        const std::size_t distance =
-            name.starts_with(written) && written.size() >= 3 ? 1 : edit_distance(written, name);
-        if (distance < best_distance) {
-            best = &name;
-            best_distance = distance;
-        }
-    }
-    if (best == nullptr) return std::nullopt;
-    return *best;
-}
 
 void fault_list::add(const std::string& path, const std::string& detail) {
     if (paths_.insert(path).second) faults_.push_back(path + ": " + detail);
@@ -98,7 +66,7 @@ read_value mapping(std::vector<field> rows) {
                     std::vector<std::string> names;
                     for (const auto& each : fields)
                         names.push_back(each.key);
-                    const auto suggestion = nearest(key, names);
+                    const auto suggestion = nearest_name(key, names);
                     faults.add(child_path(path, key),
                                "unknown key" + (suggestion ? "; did you mean " + *suggestion + "?"
                                                            : "; known here: " + joined(names)));
@@ -237,7 +205,7 @@ read_value duration(std::chrono::milliseconds& target, std::chrono::milliseconds
 
 std::string describe_unknown_value(std::string_view written, const std::vector<std::string>& names) {
     std::string text = "\"" + std::string(written) + "\" is none of " + joined(names);
-    if (const auto suggestion = nearest(written, names)) text += "; did you mean " + *suggestion + "?";
+    if (const auto suggestion = nearest_name(written, names)) text += "; did you mean " + *suggestion + "?";
     return text;
 }
 

@@ -134,10 +134,6 @@ struct named_value {
     T value;
 };
 
-/// Returns the known name that was probably meant; empty if none is similar. A missing or wrong unit (`max_ttl` or
-/// `max_ttl_s` for `max_ttl_ms`) counts as similar.
-std::optional<std::string> nearest(std::string_view written, const std::vector<std::string>& names);
-
 /// Returns the fault for an unknown name: the known names and the nearest of them.
 std::string describe_unknown_value(std::string_view written, const std::vector<std::string>& names);
 

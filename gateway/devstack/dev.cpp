@@ -156,6 +156,7 @@ stack::stack(const std::filesystem::path& folder, const options& chosen) : dir_(
 }
 
 void stack::check_options() const {
+    secret_of_environment();
     if (find_on_path("redis-server").empty())
         throw stack_error(std::string("redis-server is not on the PATH; ") + install_advice);
     if (options_.auth || parse_endpoint(options_.http).is_loopback()) return;
@@ -172,24 +173,29 @@ void stack::choose_ports() {
         node_ports_.push_back(ports.assign_port(node_name(i)));
         ensure_folder(dir_ / node_name(i), 0700, geteuid(), getegid());
     }
-    const std::uint16_t database_port = ports.assign_port("postgres");
-    endpoint first = parse_endpoint(options_.http);
-    if (first.port != 0 && !ports.claim(first))
-        throw stack_error(options_.http + " is in use; choose another with --http, or --http 127.0.0.1:0");
+    const auto parse_free = [&](const std::string& option, const std::string& text) {
+        const endpoint target = parse_endpoint(text);
+        if (target.port != 0 && !ports.claim(target))
+            throw stack_error(text + " is in use; choose another with " + option + ", or " + option + " 127.0.0.1:0");
+        return target;
+    };
+    endpoint database = parse_free("--postgres", options_.postgres);
+    if (database.port == 0) database.port = ports.assign_port("postgres", database.address);
+    const endpoint first = parse_free("--http", options_.http);
     for (std::size_t i = 0; i < options_.gateways; ++i) {
         endpoint address = first;
         if (i > 0 || first.port == 0) address.port = ports.assign_port(gateway_name(i), first.address);
         endpoints_.push_back(address);
     }
     ports.save();
-    database_.emplace(dir_, database_port);
+    database_.emplace(dir_, database);
 }
 
 void stack::make_keys() {
     load_or_create_secret(dir_ / "signing.key");
     if (!options_.auth) return;
     for (const auto& key : api_key_entries) {
-        api_keys_[key.principal] = load_or_create_secret(dir_ / (std::string("api-") + key.principal + ".key"));
+        api_keys_[key.principal] = load_or_create_password(dir_ / (std::string("api-") + key.principal + ".key"));
     }
 }
 
@@ -286,7 +292,7 @@ void stack::write_stack_file(const supervisor& running) const {
     facts["gateways"] = std::move(gateways);
     facts["redis"] = std::move(redis);
     facts["postgres"] = {{"host", database_->socket_folder().string()},
-                         {"port", database_->port()},
+                         {"port", database_->address().port},
                          {"database", postgres::database},
                          {"superuser", postgres::superuser},
                          {"conninfo", database_->conninfo(postgres::superuser, postgres::database)},
@@ -315,7 +321,7 @@ std::string stack::summary(double seconds) const {
     for (const auto port : node_ports_)
         text += " " + std::to_string(port);
     text += "\n  postgresql  psql -h " + quote_shell(database_->socket_folder().string()) + " -p " +
-            std::to_string(database_->port()) + " -U " + postgres::superuser + " " + postgres::database + "\n";
+            std::to_string(database_->address().port) + " -U " + postgres::superuser + " " + postgres::database + "\n";
     if (!api_keys_.empty()) text += "  api keys    " + (dir_ / "api-{admin,orders,auditor}.key").string() + "\n";
     text += "  all of it   " + (dir_ / "stack.json").string() + ", logs in " + (dir_ / "logs").string() + "\n";
     text += "Ctrl-C (or kill " + std::to_string(getpid()) + ") stops all of it.\n\n";

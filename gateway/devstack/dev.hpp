@@ -18,6 +18,7 @@ struct options {
     std::filesystem::path data_dir = "var/dev";  ///< Contains all files of the stack. Created if missing.
     /// The first gateway's ADDR:PORT; port 0: any free one, kept between starts.
     std::string http = "127.0.0.1:8080";
+    std::string postgres = "127.0.0.1:0";  ///< PostgreSQL's ADDR:PORT, as `http`.
     unsigned nodes = 5;     ///< Redis nodes: odd, 1 to lockcore::nodes_max. Fixed by the first start on `data_dir`.
     bool auth = false;      ///< API keys admin, orders and auditor; else every caller is `dev`.
     unsigned gateways = 1;  ///< 1 to gateways_max.

@@ -10,11 +10,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <cctype>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <sstream>
+#include <string_view>
 
 namespace fencegate::devstack {
 namespace {
@@ -81,6 +85,25 @@ std::string load_or_create_secret(const std::filesystem::path& file) {
     text = random_secret();
     write_atomically(file, text + "\n", 0600);
     return text;
+}
+
+std::optional<std::string> secret_of_environment() {
+    const char* secret = std::getenv("FENCEGATE_DEV_SECRET");
+    if (secret == nullptr) return std::nullopt;
+    const std::string_view text = secret;
+    // Without characters that URLs, SQL or headers would need escaped.
+    if (text.size() < 8 || text.size() > 64 ||
+        !std::ranges::all_of(text, [](unsigned char c) { return std::isalnum(c); }))
+        throw stack_error("FENCEGATE_DEV_SECRET has to be 8 to 64 ASCII letters and digits");
+    return std::string(text);
+}
+
+std::string load_or_create_password(const std::filesystem::path& file) {
+    const auto secret = secret_of_environment();
+    if (!secret) return load_or_create_secret(file);
+    std::string password = file.stem().string() + "-" + *secret;
+    write_atomically(file, password + "\n", 0600);
+    return password;
 }
 
 folder_lock::folder_lock(const std::filesystem::path& folder)

@@ -2,6 +2,7 @@
 
 #include <sys/types.h>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 namespace fencegate::devstack {
@@ -18,6 +19,14 @@ void ensure_folder(const std::filesystem::path& folder, mode_t mode, uid_t owner
 
 /// Returns 256 random bits as 64 hexadecimal digits.
 std::string random_secret();
+
+/// Returns the secret of FENCEGATE_DEV_SECRET, of which keys and passwords are made, so that tests know them; empty if
+/// the variable is not set. Throws stack_error.
+std::optional<std::string> secret_of_environment();
+
+/// Returns the key or password for callers in a file: the file's name without its ending, `-` and the secret of the
+/// environment; without one, what load_or_create_secret returns. Throws stack_error.
+std::string load_or_create_password(const std::filesystem::path& file);
 
 /// Returns the secret in a file. Creates the file (mode 0600) with a new secret if it is missing. Throws stack_error.
 std::string load_or_create_secret(const std::filesystem::path& file);

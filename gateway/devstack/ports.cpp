@@ -89,11 +89,12 @@ int connect_to(const endpoint& target) {
 
 }  // namespace
 
-std::string endpoint::url() const {
-    std::string host = address;
-    if (host == "0.0.0.0") host = "127.0.0.1";
-    if (host == "::") host = "::1";
-    return "http://" + format_url_host(host) + ":" + std::to_string(port);
+std::string endpoint::host() const {
+    return address == "0.0.0.0" ? "127.0.0.1" : address == "::" ? "::1" : address;
+}
+
+std::string endpoint::authority() const {
+    return format_url_host(host()) + ":" + std::to_string(port);
 }
 
 bool endpoint::is_loopback() const {

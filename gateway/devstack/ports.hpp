@@ -13,8 +13,11 @@ struct endpoint {
     std::string address;
     std::uint16_t port = 0;
 
-    /// Returns the URL for a client on this machine: a wildcard address becomes loopback.
-    std::string url() const;
+    /// Returns the address for a client on this machine: loopback for a wildcard.
+    std::string host() const;
+    /// Returns host and port, as URLs have them.
+    std::string authority() const;
+    std::string url() const { return "http://" + authority(); }
     bool is_loopback() const;
 };
 

@@ -59,8 +59,12 @@ std::string quote(const std::string& value) {
 
 }  // namespace
 
-postgres::postgres(const std::filesystem::path& dir, std::uint16_t port)
-    : dir_(dir), data_(dir / "postgres"), sockets_(dir / "run"), port_(port), user_(unprivileged_account()) {
+postgres::postgres(const std::filesystem::path& dir, endpoint address)
+    : dir_(dir),
+      data_(dir / "postgres"),
+      sockets_(dir / "run"),
+      address_(std::move(address)),
+      user_(unprivileged_account()) {
     if (user_ && !can_enter(*user_, dir_)) {
         throw stack_error("PostgreSQL does not run as root, and its user " + user_->name + " may not enter " +
                           dir_.string() +
@@ -104,7 +108,7 @@ void postgres::write_settings() const {
     write_atomically(dir_ / "pg_hba.conf",
                      "# Made by fencegate dev. Only this stack's user and root can enter the socket's folder.\n"
                      "local all all trust\n"
-                     "host  all all 127.0.0.1/32 scram-sha-256\n",
+                     "host  all all all scram-sha-256\n",
                      0644);
     write_atomically(
         dir_ / "postgresql.conf",
@@ -122,9 +126,11 @@ void postgres::write_settings() const {
             quote(sockets_.string()) +
             "\n"
             "unix_socket_permissions = 0700\n"
-            "listen_addresses = '127.0.0.1'\n"
+            "listen_addresses = " +
+            quote(address_.address) +
+            "\n"
             "port = " +
-            std::to_string(port_) +
+            std::to_string(address_.port) +
             "\n"
             "max_connections = 200\n"
             "shared_buffers = 128MB\n"
@@ -135,11 +141,13 @@ void postgres::write_settings() const {
             "cluster_name = 'fencegate dev'\n",
         0644);
     std::string pgpass;
-    for (const char* role : {superuser, gateway_role}) {
-        const auto password = load_or_create_secret(dir_ / (std::string("postgres-") + role + ".password"));
-        pgpass += "127.0.0.1:" + std::to_string(port_) + ":*:" + role + ":" + password + "\n";
-    }
+    for (const char* role : {superuser, gateway_role})
+        pgpass += "*:" + std::to_string(address_.port) + ":*:" + role + ":" + password_of(role) + "\n";
     write_atomically(dir_ / "pgpass", pgpass, 0600);
+}
+
+std::string postgres::password_of(const std::string& role) const {
+    return load_or_create_password(dir_ / ("postgres-" + role + ".password"));
 }
 
 program postgres::server() const {
@@ -159,7 +167,7 @@ program postgres::server() const {
 bool postgres::is_answering() const {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
-    const std::string path = (sockets_ / (".s.PGSQL." + std::to_string(port_))).string();
+    const std::string path = (sockets_ / (".s.PGSQL." + std::to_string(address_.port))).string();
     path.copy(address.sun_path, sizeof address.sun_path - 1);
     const int probe = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (probe < 0) return false;
@@ -169,15 +177,15 @@ bool postgres::is_answering() const {
 }
 
 std::string postgres::conninfo(const std::string& user, const std::string& dbname) const {
-    return "host=" + quote(sockets_.string()) + " port=" + std::to_string(port_) + " dbname=" + dbname +
+    return "host=" + quote(sockets_.string()) + " port=" + std::to_string(address_.port) + " dbname=" + dbname +
            " user=" + user;
 }
 
 boost::json::object postgres::tcp_address() const {
-    // The password consists of hexadecimal digits, so that it needs no escaping.
-    const std::string password = load_or_create_secret(dir_ / (std::string("postgres-") + superuser + ".password"));
-    const std::string server = "127.0.0.1:" + std::to_string(port_) + "/" + database;
-    return {{"host", "127.0.0.1"},
+    // The password consists of letters, digits and hyphens, so that it needs no escaping.
+    const std::string password = password_of(superuser);
+    const std::string server = address_.authority() + "/" + database;
+    return {{"host", address_.host()},
             {"password", password},
             {"url", std::string("postgresql://") + superuser + ":" + password + "@" + server},
             {"jdbc", "jdbc:postgresql://" + server + "?user=" + superuser + "&password=" + password}};
@@ -200,7 +208,7 @@ bool postgres::install() const {
     admin::sql_scripts scripts = admin::schema_scripts();
     scripts.push_back(admin::shop_script());
     const std::string login = gateway_role;
-    // The passwords consist of hexadecimal digits, so that they need no escaping.
+    // The passwords need no escaping, as above.
     scripts.emplace_back("dev stack",
                          "do $do$ begin\n"
                          "  if not exists (select from pg_catalog.pg_roles where rolname = '" +
@@ -211,12 +219,10 @@ bool postgres::install() const {
                              login +
                              ";\n"
                              "alter role " +
-                             login + " password '" + load_or_create_secret(dir_ / ("postgres-" + login + ".password")) +
+                             login + " password '" + password_of(login) +
                              "';\n"
                              "alter role " +
-                             superuser + " password '" +
-                             load_or_create_secret(dir_ / (std::string("postgres-") + superuser + ".password")) +
-                             "';\n");
+                             superuser + " password '" + password_of(superuser) + "';\n");
     const auto done = pg::migrate(conninfo(superuser, database), scripts);
     if (done && done->recorder_fault.empty()) return true;
     if (done) throw stack_error("the recorder of refusals does not work: " + done->recorder_fault);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <gateway/devstack/ports.hpp>
 #include <gateway/devstack/process.hpp>
 
 #include <boost/json/object.hpp>
@@ -14,8 +15,8 @@ namespace fencegate::devstack {
 /// The stack's own PostgreSQL server, created once by initdb in DIR/postgres. Runs as an unprivileged user if this
 /// process is root.
 ///
-/// Listens on a Unix socket, without password, in a folder that only this user and root may enter; and on 127.0.0.1
-/// with the passwords of DIR/pgpass. Keeps PostgreSQL's default settings for durability.
+/// Listens on a Unix socket, without password, in a folder that only this user and root may enter; and on an
+/// address with the passwords of DIR/pgpass. Keeps PostgreSQL's default settings for durability.
 class postgres {
   public:
     static constexpr const char* superuser = "postgres";
@@ -23,7 +24,7 @@ class postgres {
     static constexpr const char* gateway_role = "fencegate";
 
     /// Creates the files that are missing. Throws stack_error.
-    postgres(const std::filesystem::path& dir, std::uint16_t port);
+    postgres(const std::filesystem::path& dir, endpoint address);
 
     /// Returns the program to run. It must not run longer than this object lives.
     program server() const;
@@ -44,7 +45,7 @@ class postgres {
     boost::json::object tcp_address() const;
 
     const std::filesystem::path& socket_folder() const { return sockets_; }
-    std::uint16_t port() const { return port_; }
+    const endpoint& address() const { return address_; }
 
     /// Removes the socket's folder if it is outside DIR. To be called after the server has ended.
     void remove_socket_folder() const;
@@ -52,12 +53,13 @@ class postgres {
   private:
     void initialize_once() const;
     void write_settings() const;
+    std::string password_of(const std::string& role) const;
 
     std::filesystem::path dir_;
     std::filesystem::path data_;
     std::filesystem::path sockets_;
     std::filesystem::path programs_;  ///< The folder of initdb and postgres.
-    std::uint16_t port_;
+    endpoint address_;
     std::optional<account> user_;
 };
 

@@ -259,7 +259,13 @@ def test_dev_folder_in_use_refuses_second_stack(own_stack: Stack) -> None:
 
 
 def test_arguments_wrong_exit_64() -> None:
-    for arguments in (["dev", "--nope"], ["nope"], ["dev", "--http", "nowhere"], ["serve"]):
+    for arguments in (
+        ["dev", "--nope"],
+        ["nope"],
+        ["dev", "--http", "nowhere"],
+        ["dev", "--postgres", "5432"],
+        ["serve"],
+    ):
         done = processes.run_fencegate(*arguments, timeout=20)
         assert done.returncode == 64, (arguments, done.returncode, done.stderr)
         assert done.stderr

@@ -6,12 +6,16 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
+from contextlib import closing
 from pathlib import Path
 from typing import Iterator
 
+import psycopg2
 import pytest
 from support import processes
+from support.api import Api
 from support.containers import Containers, Image, read_compose
 from support.package import run
 from support.polling import eventually
@@ -35,9 +39,10 @@ exec "$@" -c listen_addresses='*'
 """
 
 
-def dockerfile(instruction: str) -> list[str]:
-    """Returns the last argument list of an instruction of the Dockerfile."""
-    return json.loads(re.findall(rf"^{instruction}.*?(\[.*\])$", (DOCKER / "Dockerfile").read_text(), re.MULTILINE)[-1])
+def dockerfile(instruction: str, image: int = -1) -> list[str]:
+    """Returns the argument list of an instruction for an image of the Dockerfile: the first, dev, or the last."""
+    found = re.findall(rf"^{instruction}.*?(\[.*\])$", (DOCKER / "Dockerfile").read_text(), re.MULTILINE)
+    return json.loads(found[image])
 
 
 @pytest.fixture(scope="module")
@@ -64,15 +69,14 @@ def in_root(root: Path, *command: object, user: str = "0", volumes: str = "") ->
     )
 
 
-@pytest.fixture(scope="module")
-def image(folder: Path) -> Path:
-    """The image's root, built by the steps of the Dockerfile; the program is that of the build under test."""
+def build_image(folder: Path, name: str) -> Path:
+    """Makes an image's root by the steps of its stage; the program is that of the build under test."""
     bare = ROOT / "build" / "tests" / "bookworm.tar"  # kept, because it takes a minute
     if not bare.exists():
         bare.parent.mkdir(parents=True, exist_ok=True)
         run("mmdebstrap", "--variant=minbase", "--quiet", "bookworm", f"{bare}.new.tar")
         Path(f"{bare}.new.tar").rename(bare)
-    made = folder / "image"
+    made = folder / name
     made.mkdir()
     run("tar", "--extract", "--file", bare, "--directory", made, "--numeric-owner")
     shutil.copy("/etc/resolv.conf", made / "etc" / "resolv.conf")
@@ -82,14 +86,21 @@ def image(folder: Path) -> Path:
     assert (
         f"FENCEGATE_BINARY=$PWD/{built}`" in (ROOT / "CONTRIBUTING.md").read_text()
     ), "the Dockerfile takes what the preset builds"
-    run(DOCKER / "collect-program", processes.fencegate_binary(), folder / "program")
+    if not (folder / "program").exists():
+        run(DOCKER / "collect-program", processes.fencegate_binary(), folder / "program")
     volumes = " ".join(
         f'mkdir .{target}; mount --bind "{source}" .{target};'
         for source, target in ((DOCKER, "/docker"), (folder / "program", "/program"))
     )
-    [step] = re.findall(r"^ +(/docker/build-image-root .*)$", (DOCKER / "Dockerfile").read_text(), re.MULTILINE)
+    stage = (DOCKER / "Dockerfile").read_text().split("FROM ")[{"dev": 2, "gateway": 3}[name]]
+    [step] = re.findall(r"^ +(/docker/build-image-root .*)$", stage, re.MULTILINE)
     in_root(made, *step.split(), volumes=volumes)
     return made
+
+
+@pytest.fixture(scope="module")
+def image(folder: Path) -> Path:
+    return build_image(folder, "gateway")
 
 
 def test_image_has_program_user_and_no_build_tools(image: Path) -> None:
@@ -101,6 +112,51 @@ def test_image_has_program_user_and_no_build_tools(image: Path) -> None:
     assert sbom["packages"][0]["checksums"][0]["checksumValue"] in run("sha256sum", image / program.lstrip("/"))
     assert not [name for name in ("g++", "cmake", "curl", "python3") if (image / "usr/bin" / name).exists()]
     assert not list((image / "var/lib/apt/lists").iterdir())
+
+
+def test_dev_image_serves_callers_outside_with_known_secret(folder: Path) -> None:
+    root = build_image(folder, "dev")
+    http, postgres = processes.free_port(), processes.free_port()
+    secret = "knownToTheTest"
+    command = [*dockerfile("ENTRYPOINT", 0), *dockerfile("CMD", 0)]
+    assert command.count("0.0.0.0:8080") == 1 and command.count("0.0.0.0:5432") == 1, "the ports of EXPOSE"
+    command = [word.replace(":8080", f":{http}").replace(":5432", f":{postgres}") for word in command]
+    script = (
+        f'cd "$1"; shift; mount -t proc proc proc; mount --rbind /dev dev; exec chroot --userspec={USER}:{USER} . "$@"'
+    )
+    log = folder / "dev.log"
+    started = processes.start(
+        [
+            *f"env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin FENCEGATE_DEV_SECRET={secret}".split(),
+            *"unshare --mount --pid --fork --kill-child bash -euc".split(),
+            script,
+            "in_root",
+            str(root),
+            *command,
+        ],
+        log,
+    )
+    try:
+        eventually(lambda: "Ready after" in log.read_text(), 120, goal="the stack is ready")
+        check = ["env", f"FENCEGATE_PORT={http}", *dockerfile("HEALTHCHECK", 0)]
+        in_root(root, *check, user=USER)
+        api = Api(f"http://127.0.0.1:{http}", key=f"api-orders-{secret}")
+        assert api.acquire("inventory/sku-1").status == 201
+        dsn = f"host=127.0.0.1 port={postgres} user=postgres dbname=fencegate password="
+        with closing(psycopg2.connect(f"{dsn}postgres-postgres-{secret}")) as connection:
+            with connection.cursor() as cursor:
+                cursor.execute("select count(*) from inventory")
+                assert cursor.fetchone()[0] > 0
+        with pytest.raises(psycopg2.OperationalError, match="password authentication failed"):
+            psycopg2.connect(f"{dsn}wrong")
+        stack = json.loads((root / "var/lib/fencegate/stack.json").read_text())
+        assert stack["api_keys"]["orders"] == f"api-orders-{secret}" and secret not in log.read_text()
+        [program] = Path(f"/proc/{started.pid}/task/{started.pid}/children").read_text().split()
+        os.kill(int(program), signal.SIGTERM)
+        assert started.wait(30) == 0 and "fencegate dev: stopped" in log.read_text()
+    finally:
+        started.kill()
+        started.wait()
 
 
 def secrets(folder: Path) -> dict[str, str]:

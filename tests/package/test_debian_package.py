@@ -62,10 +62,25 @@ def test_package_files_are_roots_and_none_else_may_write(package: Path) -> None:
 
 def test_package_checksums_name_every_package(package: Path) -> None:
     sums = dict(reversed(line.split()) for line in (package.parent / "SHA256SUMS").read_text().splitlines())
+    made = [*package.parent.glob("*.deb"), *package.parent.glob("fencegate-linux-*")]
+    assert sums == {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in made} and len(sums) == 4
+
+
+def test_client_package_needs_nothing_and_has_the_file(folder: Path, package: Path) -> None:
+    [client] = package.parent.glob("fencegate-client_*.deb")
+    assert run("dpkg-deb", "--field", client, "Depends") == ""
     assert (
-        sums == {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in package.parent.glob("*.deb")}
-        and len(sums) == 2
-    )
+        run("dpkg-deb", "--field", package, "Conflicts").strip() == "fencegate-client"
+    ), "both have /usr/bin/fencegate"
+    run("dpkg-deb", "--extract", client, folder / "client")
+    program = folder / "client/usr/bin/fencegate"
+    [alone] = package.parent.glob("fencegate-linux-*")
+    assert alone.read_bytes() == program.read_bytes() and alone.stat().st_mode & 0o777 == 0o755
+    assert " lock " in run(alone, "--help") and not (folder / "client/etc").exists()
+    assert "lock" in run("gzip", "--decompress", "--stdout", folder / "client/usr/share/man/man1/fencegate.1.gz")
+    document = json.loads((folder / "client/usr/share/doc/fencegate-client/fencegate.spdx.json").read_text())
+    assert document["packages"][0]["checksums"][0]["checksumValue"] == hashlib.sha256(alone.read_bytes()).hexdigest()
+    assert {"libcurl4-openssl-dev", "libssl-dev"} <= {package["name"] for package in document["packages"]}
 
 
 def test_package_version_is_that_of_the_program(package: Path, contents: Path) -> None:
