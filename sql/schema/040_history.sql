@@ -45,7 +45,8 @@ comment on column fencing.history.detail is 'Further facts; observed = true mark
 -- It is no primary key, because `pg_restore --clean` would drop the key of each partition before that of the history,
 -- which PostgreSQL refuses. The other indexes hold only the value: rows with a rare value are found by it and sorted,
 -- rows with a frequent value are found soon by reading in order of time,
--- and an index of repeated values is small and cheap.
+-- and an index of repeated values is small and cheap. That of a value which nearly every row has is not partial,
+-- because each new row evaluates the predicates.
 -- The index on id serves readers that follow the history (GET /v1/history/stream);
 -- new rows are added at its right edge.
 -- The name is looked up first: CREATE INDEX IF NOT EXISTS would lock out writers before it finds that the index exists.
@@ -59,9 +60,9 @@ begin
       ('history_resource_at_idx', '(resource, at, id)'),
       ('history_write_id_idx', '(write_id) where write_id is not null'),
       ('history_by_trace_idx', '(trace_id) where trace_id is not null'),
-      ('history_by_owner_idx', '(owner) where owner is not null'),
-      ('history_by_principal_idx', '(principal) where principal is not null'),
-      ('history_by_token_idx', '(fencing_token) where fencing_token is not null'),
+      ('history_by_owner_idx', '(owner)'),
+      ('history_by_principal_idx', '(principal)'),
+      ('history_by_token_idx', '(fencing_token)'),
       ('history_event_at_idx', $i$(event, at, id)
           where event not in ('write_applied', 'lease_granted', 'lease_renewed', 'lease_released')$i$),
       ('history_by_event_idx', $i$(event)
