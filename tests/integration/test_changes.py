@@ -90,6 +90,41 @@ def test_one_shots_of_one_lease_each_have_their_own_change(stack: Stack, api: Ap
     ]
 
 
+def test_one_shots_that_sell_out_are_decided_in_one_transaction(stack: Stack, api: Api, table: str) -> None:
+    resource, sku = f"{table}/10", {"id": 10}
+    insert_directly(stack, table, 10, 10)
+    lease = api.must_acquire(resource)
+    api.must_write(lease, {"update": table, "where": sku, "set": {"n": 4}})
+    sell = {"update": table, "where": {**sku, "n": {"gte": 1}}, "add": {"n": -1}, "expect_rows": 1}
+    body = {"lease": {"resource": resource, "wait_ms": 20_000}, "operations": [sell]}
+    keys = [f"{resource}/{number}" for number in range(9)]
+    calls = []
+    for key in keys:
+        calls.append(api.begin("POST", "/v1/writes", body, {"Idempotency-Key": key}))
+        api.await_waiters(resource, len(calls))
+    api.must_release(lease)
+    sold, refused = [call.answer() for call in calls[:4]], [call.answer() for call in calls[4:]]
+    assert [answer.status for answer in sold] == [200] * 4
+    for answer in refused:
+        assert expect_problem(answer, 409, "expectation-failed")["rows_affected"] == 0
+    found = [change for change in reversed(changes(api, resource=resource)) if change["operation"] == "update"][1:]
+    writes = [answer.json()["write_id"] for answer in sold]
+    assert [(change["write_id"], change["new"]) for change in found] == list(
+        zip(writes, ({"n": n} for n in ("3", "2", "1", "0")))
+    )
+    token = sold[0].json()["fencing_token"]
+    rows = stack.query(
+        "select event::text, count(*), count(distinct write_id), count(distinct xmin::text) from fencing.history "
+        "where resource = %s and fencing_token = %s and event::text ~ '^write|^fence' group by 1 order by 1",
+        (resource, token),
+    )
+    assert rows == [("fence_raised", 1, 1, 1), ("write_applied", 4, 4, 1), ("write_failed", 5, 5, 1)]
+    assert stack.query("select fencing.fence(%s)", (resource,)) == [(token + 1,)]
+    for key, answer in zip(keys, [*sold, *refused]):
+        again = api.post("/v1/writes", body, {"Idempotency-Key": key})
+        assert (again.status, again.headers["Idempotency-Replayed"]) == (answer.status, "true")
+
+
 def test_refused_and_failed_writes_leave_no_change(stack: Stack, api: Api, table: str) -> None:
     insert_directly(stack, table, 2, 3)
     lease = api.must_acquire(f"{table}/2")

@@ -101,11 +101,11 @@ TEST_F(transaction_result_test, all_answered_complete_with_outcomes) {
     const auto verdict = evaluate();
     ASSERT_TRUE(verdict.complete);
     ASSERT_EQ(verdict.outcomes.size(), 2U);
-    EXPECT_EQ(verdict.outcomes[0].write_id, "1");
-    EXPECT_EQ(verdict.outcomes[1].fences.at(0).resource, "b");
-    EXPECT_FALSE(verdict.outcomes[0].sealed);
-    EXPECT_EQ(verdict.outcomes[1].fences[0].last_fencing_token, 8U) << "sealed: past its token";
-    EXPECT_EQ(verdict.outcomes[0].results.at(0).rows_affected, 1);
+    EXPECT_EQ(verdict.outcomes.at(0).write_id, "1");
+    EXPECT_EQ(verdict.outcomes.at(1).fences.at(0).resource, "b");
+    EXPECT_FALSE(verdict.outcomes.at(0).sealed);
+    EXPECT_EQ(verdict.outcomes.at(1).fences[0].last_fencing_token, 8U) << "sealed: past its token";
+    EXPECT_EQ(verdict.outcomes.at(0).results.at(0).rows_affected, 1);
 }
 
 TEST_F(transaction_result_test, operation_refused_only_its_write_leaves) {

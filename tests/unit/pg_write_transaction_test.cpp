@@ -330,12 +330,57 @@ TEST(shared_transaction, unchanged_write_leaves_the_others) {
     EXPECT_EQ(session.committed, (std::multiset<std::string>{"1", "3"}));
 }
 
-TEST(shared_transaction, unchanged_write_behind_a_change_runs_again) {
+TEST(shared_transaction, unchanged_writes_behind_a_change_refused_in_place) {
     fake_session session;
     sell_out(session);
-    const auto requests = make_sales({{"a", true}, {"a", false}, {"a", true}});
-    EXPECT_EQ(statuses_of(run(session, requests, false, true)), (std::vector{decided, decided, retried}))
-        << "the change before the third is rolled back";
+    auto requests = make_sales({{"a", true}, {"a", false}, {"a", true}, {"a", false}, {"a", true}, {"b", false}});
+    for (auto& request : requests)
+        request.seal = true;
+    requests[2].key = make_key("refused");
+    requests[3].key = make_key("sold");
+    const auto writes = run(session, requests, true, true);
+    constexpr auto committed = batch_result::committed;
+    EXPECT_EQ(statuses_of(writes), (std::vector{decided, committed, decided, committed, decided, committed}));
+    EXPECT_EQ(session.committed, (std::multiset<std::string>{"2", "4", "6"})) << "none is entered that is refused";
+    EXPECT_EQ(std::ranges::count(session.log, "rollback"), 1);
+    EXPECT_EQ(session.kept.size(), 2U);
+    EXPECT_EQ(session.sealed, (std::vector<std::string>{"2", "4", "6"}));
+    for (const auto i : {0U, 2U, 4U}) {
+        EXPECT_EQ(writes[i].outcome->error().code, errc::expectation_failed);
+        EXPECT_TRUE(writes[i].outcome->error().in_history);
+        EXPECT_TRUE(writes[i].outcome->error().durability_unproven) << "its caller waits for the disk";
+    }
+}
+
+TEST(shared_transaction, presumed_refused_write_that_changes_a_row_leaves) {
+    fake_session session;
+    int updates = 0;  // the second finds no stock in the first run alone
+    session.answers["update shop.stock"] = [&updates](const compat::parameters&) {
+        return test::make_affected(++updates == 2 ? 0 : 1);
+    };
+    const auto writes = run(session, make_sales({{"a", false}, {"a", false}}), false, true);
+    EXPECT_EQ(statuses_of(writes), (std::vector{decided, retried}));
+    EXPECT_EQ(session.committed, std::multiset<std::string>{"1"});
+}
+
+TEST(shared_transaction, presumed_refused_write_enters_when_it_is_the_first) {
+    fake_session session;
+    int updates = 0;  // only the first update of the first run finds stock
+    session.answers["update shop.stock"] = [&updates](const compat::parameters&) {
+        return test::make_affected(++updates == 1 ? 1 : 0);
+    };
+    const auto writes = run(session, make_sales({{"a", false}, {"a", false}}), false, true);
+    EXPECT_EQ(statuses_of(writes), (std::vector{decided, decided}));
+    EXPECT_TRUE(session.committed.empty());
+}
+
+TEST(shared_transaction, unchanged_write_of_unknown_effect_runs_again) {
+    fake_session leases;
+    sell_out(leases);
+    auto two_leases = make_sales({{"a", false}, {"a", true}});
+    two_leases[1].token = lockcore::fencing_token{8};
+    EXPECT_EQ(statuses_of(run(leases, two_leases, false, true)), (std::vector{decided, retried}))
+        << "the change before it is of another lease";
     fake_session triggers;
     sell_out(triggers);
     EXPECT_EQ(statuses_of(run(triggers, make_sales({{"a", true}}))), std::vector{retried}) << "triggers may have run";
@@ -369,7 +414,7 @@ TEST(shared_transaction, unreadable_record_leaves_the_others_committed) {
 }
 
 TEST(shared_transaction, each_message_of_refusals_fails_answers_stay_true) {
-    const auto requests = make_sales({{"a", true}, {"b", false}, {"c", true}});
+    const auto requests = make_sales({{"a", true}, {"b", false}, {"b", true}, {"c", true}});
     fail_each_message([&](fake_session& session) {
         sell_out(session);
         const auto writes = run(session, requests, false, true);

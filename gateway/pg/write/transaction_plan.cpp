@@ -176,8 +176,10 @@ class transaction_planner {
 
     void seal() {
         std::vector<const write_request*> requests;
-        for (const auto& write : writes_) {
-            if (write.seals() && !is_sealed_by_guard(write)) requests.push_back(write.request);
+        for (std::size_t i = 0; i < writes_.size(); ++i) {
+            const auto& write = writes_[i];
+            if (write.seals() && plan_.writes[i].entered && !is_sealed_by_guard(write))
+                requests.push_back(write.request);
         }
         const bool keeps =
             std::ranges::any_of(writes_, [](const planned_write& w) { return w.request->key.has_value(); });
@@ -252,14 +254,20 @@ class transaction_planner {
         selected_write_ = nullptr;
         for (auto i = begin; i < end; ++i) {
             auto& steps = plan_.writes[i];
+            const bool continues = i > begin && continues_lease(i);
             steps.guard = plan_.steps.size();
-            steps.joined_guard_row = static_cast<int>(i - begin);
-            requests.push_back(writes_[i].request);
+            steps.entered = !continues || !writes_[i].presumed_refused;
             if (steps.joined_update) {
                 steps.entered_for = plan_.joined_updates[*steps.joined_update].first_write;
             } else {
-                steps.entered_for = i > begin && continues_lease(i) ? plan_.writes[i - 1].entered_for : i;
+                steps.entered_for = continues ? plan_.writes[i - 1].entered_for : i;
             }
+            if (!steps.entered) {
+                steps.joined_guard_row = plan_.writes[i - 1].joined_guard_row;
+                continue;
+            }
+            steps.joined_guard_row = static_cast<int>(requests.size());
+            requests.push_back(writes_[i].request);
             entered_for.push_back(writes_[steps.entered_for].request->write_id);
         }
         add(step_kind::guards, begin_writes_sql, store(begin_writes_parameters(requests, entered_for)));

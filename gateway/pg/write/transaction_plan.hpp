@@ -22,6 +22,9 @@ struct planned_write {
     write_statements statements;          ///< Without faults.
     std::shared_ptr<const void> group{};  ///< As pending_write::group.
     bool keeps_token = false;             ///< Does not seal the token: a write of its group runs later, and needs it.
+    /// In the run before, it changed no row and failed only its expect_rows, behind a change of the same lease: it runs
+    /// again without a call of the guard, so without a row in the history, and has to be refused again.
+    bool presumed_refused = false;
 
     bool seals() const { return request->seal && !keeps_token; }
 
@@ -72,6 +75,7 @@ struct write_steps {
     /// rows are the write's.
     std::optional<int> joined_guard_row;
     std::size_t entered_for = 0;  ///< The write for which that step has opened the resource: this or an earlier one.
+    bool entered = true;       ///< False: presumed refused, it uses what that step did for the write before it.
     std::size_t first_operation = 0;
     std::optional<std::size_t> joined_update;  ///< Index in transaction_plan::joined_updates; empty: it has its own.
     std::size_t position = 0;                  ///< The write's position in the joined update, from 1 on.

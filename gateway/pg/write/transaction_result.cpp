@@ -207,8 +207,14 @@ bool must_separate(const transaction_plan& plan, const transcript& seen, batch_v
     return out.separate_guards || out.separate_updates || out.separate_checks;
 }
 
-bool is_final(const write_verdict& verdict) {
-    return verdict.unchanged && verdict.refusal && verdict.refusal->why.code == errc::expectation_failed;
+/// What becomes of a refused write. `behind_change`: an earlier write may have changed rows of its resources.
+batch_change change_of(const write_verdict& verdict, const planned_write& write, const write_steps& steps,
+                       std::size_t index, bool behind_change) {
+    if (!verdict.unchanged || verdict.refusal->why.code != errc::expectation_failed) return batch_change::leaves;
+    if (!behind_change) return batch_change::refused;
+    if (!steps.entered) return batch_change::refused_in_place;
+    const bool continues_lease = steps.joined_guard_row && !steps.joined_update && steps.open_for != index;
+    return continues_lease && !write.presumed_refused ? batch_change::presumed_refused : batch_change::leaves;
 }
 
 }  // namespace
@@ -303,26 +309,28 @@ batch_verdict evaluate_batch(const transaction_plan& plan, const std::vector<pla
     out.complete = !seen.error;
     for (std::size_t i = 0; i < writes.size(); ++i) {
         auto verdict = evaluation(plan, writes[i], i, seen, joined).perform();
-        out.complete = out.complete && verdict.outcome.has_value();
-        if (verdict.outcome) out.outcomes.push_back(std::move(*verdict.outcome));
         const auto& resources = writes[i].request->resources;
         const auto is_changed = [&](const auto& resource) { return changed.contains(resource.str()); };
-        if (verdict.refusal && is_final(verdict) && std::ranges::none_of(resources, is_changed)) {
-            out.changes[i] = batch_change::refused;
-            out.refusals.emplace(i, std::move(*verdict.refusal));
-        } else if (verdict.refusal) {
-            out.changes[i] = batch_change::leaves;
+        auto& change = out.changes[i];
+        if (verdict.refusal) {
+            change = change_of(verdict, writes[i], plan.writes[i], i, std::ranges::any_of(resources, is_changed));
+        } else if (verdict.outcome && !plan.writes[i].entered) {  // not refused again: the history lacks its row
+            verdict.outcome.reset();
+            change = batch_change::leaves;
         }
+        out.complete = out.complete && (verdict.outcome || change == batch_change::refused_in_place);
+        if (change == batch_change::refused || change == batch_change::refused_in_place)
+            out.refusals.emplace(i, std::move(*verdict.refusal));
         if (!verdict.unchanged) {
             for (const auto& resource : resources)
                 changed.insert(resource.str());
         }
         if (out.waited && failed->write == i) locked = &writes[i].resource();
         // Later writes on its resource would wait for the same lock.
-        if (locked != nullptr && !verdict.outcome && writes[i].resource() == *locked)
-            out.changes[i] = batch_change::leaves;
+        if (locked != nullptr && !verdict.outcome && writes[i].resource() == *locked) change = batch_change::leaves;
+        if (verdict.outcome) out.outcomes.emplace(i, std::move(*verdict.outcome));
     }
-    LOCKCORE_INVARIANT(!out.complete || out.outcomes.size() == writes.size());
+    LOCKCORE_INVARIANT(!out.complete || out.outcomes.size() + out.refusals.size() == writes.size());
     return out;
 }
 

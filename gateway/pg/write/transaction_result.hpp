@@ -48,6 +48,8 @@ enum class batch_change {
     stays,    ///< The write stays in the transaction.
     leaves,   ///< The write is removed and tried again isolated.
     refused,  ///< The write is removed: its refusal is final, because nothing that is rolled back could change it.
+    presumed_refused,  ///< The write stays, as planned_write::presumed_refused.
+    refused_in_place,  ///< The write stays: its refusal is final if the transaction commits, to which it adds nothing.
 };
 
 /// Whether a statement waited for too long, for a lock or else, or was the victim of a deadlock.
@@ -55,10 +57,10 @@ bool is_timeout_or_deadlock(std::string_view sqlstate);
 
 /// What to do next with a transaction of several writes.
 struct batch_verdict {
-    bool complete = false;                            ///< All writes succeeded: the transaction can be committed.
+    bool complete = false;  ///< All writes succeeded or are refused in place: the transaction can be committed.
     std::vector<batch_change> changes{};              ///< One for each write.
-    std::vector<write_outcome> outcomes{};            ///< One for each write, if `complete`.
-    std::map<std::size_t, write_refusal> refusals{};  ///< Of those with batch_change::refused, by their index.
+    std::map<std::size_t, write_outcome> outcomes{};  ///< Of those that succeeded, by their index.
+    std::map<std::size_t, write_refusal> refusals{};  ///< Of those that are refused, also in place, by their index.
     bool separate_guards = false;           ///< A joined guard step failed: enter the resources one by one next time.
     bool separate_updates = false;          ///< A joined update failed: update one by one next time.
     bool separate_checks = false;           ///< What several writes have deferred failed: run it write by write.
@@ -102,8 +104,9 @@ write_verdict evaluate_write(const transaction_plan& plan, const planned_write& 
 /// evaluate_write does.
 ///
 /// Out:     a write that fails leaves; it is refused if it failed only its expect_rows, and neither it nor an earlier
-///          write on its resources has changed a row. Where a step for several writes failed, all stay and are tried
-///          one by one; where it concerns no write, all leave.
+///          write on its resources has changed a row. If an earlier one has, under the same lease, it is presumed
+///          refused, and in the next run refused in place. Where a step for several writes failed, all stay and are
+///          tried one by one; where it concerns no write, all leave.
 batch_verdict evaluate_batch(const transaction_plan& plan, const std::vector<planned_write>& writes, transcript& seen);
 
 /// Returns the refusal for an error of PostgreSQL at `step`; null: at COMMIT.

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <utility>
 
 namespace fencegate::pg {
@@ -64,7 +65,7 @@ class shared_transaction {
         transaction_plan plan;
         auto seen = transaction_.send(planned_, plan);
         auto verdict = evaluate_batch(plan, planned_, seen);
-        if (verdict.complete) return keep_and_commit(verdict.outcomes);
+        if (verdict.complete) return keep_and_commit(verdict);
         if (seen.sent) roll_back(transaction_.session());
         adapt(verdict);
         if (seen.error && planned_.empty() && !plan.steps[seen.failed].write)
@@ -141,17 +142,25 @@ class shared_transaction {
         std::vector<planned_write> staying;
         std::vector<batch_write*> results;
         for (std::size_t i = 0; i < planned_.size(); ++i) {
-            if (verdict.changes[i] == batch_change::stays) {
+            const auto change = verdict.changes[i];
+            planned_[i].presumed_refused = planned_[i].presumed_refused || change == batch_change::presumed_refused;
+            if (stays(change)) {
                 staying.push_back(std::move(planned_[i]));
                 results.push_back(results_[i]);
-            } else if (verdict.changes[i] == batch_change::refused) {
-                refused_.push_back({results_[i], planned_[i].request, std::move(verdict.refusals.at(i))});
+            } else if (change == batch_change::refused) {
+                add_refused(i, verdict);
             } else if (verdict.waited) {
                 results_[i]->status = batch_result::waited;
             }
         }
         planned_ = std::move(staying);
         results_ = std::move(results);
+    }
+
+    static bool stays(batch_change change) { return change != batch_change::leaves && change != batch_change::refused; }
+
+    void add_refused(std::size_t index, batch_verdict& verdict) {
+        refused_.push_back({results_[index], planned_[index].request, std::move(verdict.refusals.at(index))});
     }
 
     /// Lets no write of the group of `leaving` seal the token, which that needs when it runs isolated.
@@ -166,25 +175,24 @@ class shared_transaction {
         transaction_.options().join_updates = false;
     }
 
-    progress keep_and_commit(std::vector<write_outcome>& outcomes) {
+    progress keep_and_commit(batch_verdict& verdict) {
         try {
-            if (!keep(outcomes)) return progress::done;
+            if (!keep(verdict.outcomes)) return progress::done;
         } catch (const session_lost&) {
             transaction_.reconnect_once();
             return progress::run_again;
         }
-        return commit();
+        return commit(verdict);
     }
 
     /// Keeps the outcomes of the writes.
     ///
     /// Out: false where PostgreSQL refused; it does not say which write is the cause.
-    bool keep(std::vector<write_outcome>& outcomes) {
-        LOCKCORE_INVARIANT(outcomes.size() == planned_.size());
+    bool keep(std::map<std::size_t, write_outcome>& outcomes) {
         std::vector<outcome_to_keep> kept;
-        for (std::size_t i = 0; i < planned_.size(); ++i) {
+        for (auto& [i, done] : outcomes) {
             auto& outcome = results_[i]->outcome;
-            outcome = std::move(outcomes[i]);
+            outcome = std::move(done);
             const auto* request = planned_[i].request;
             if (request->key) kept.push_back({request, write_kept(*request, *outcome)});
         }
@@ -195,7 +203,7 @@ class shared_transaction {
 
     /// Commits. Where PostgreSQL refuses, the writes run again with separate checks, which show which of them is the
     /// cause.
-    progress commit() {
+    progress commit(batch_verdict& verdict) {
         const auto& first = planned_.front();
         std::optional<failure> failed;
         try {
@@ -212,8 +220,13 @@ class shared_transaction {
             fail_all(*failed);
             return progress::done;
         }
-        for (auto* write : results_)
-            write->status = batch_options_.defer_flush ? batch_result::committed : batch_result::decided;
+        for (std::size_t i = 0; i < results_.size(); ++i) {
+            if (verdict.refusals.contains(i)) {
+                add_refused(i, verdict);
+            } else {
+                results_[i]->status = batch_options_.defer_flush ? batch_result::committed : batch_result::decided;
+            }
+        }
         return progress::done;
     }
 
