@@ -213,7 +213,7 @@ batch_change change_of(const write_verdict& verdict, const planned_write& write,
     if (!verdict.unchanged || verdict.refusal->why.code != errc::expectation_failed) return batch_change::leaves;
     if (!behind_change) return batch_change::refused;
     if (!steps.entered) return batch_change::refused_in_place;
-    const bool continues_lease = steps.joined_guard_row && !steps.joined_update && steps.open_for != index;
+    const bool continues_lease = steps.joined_guard_row && !steps.joined_update && steps.entered_for != index;
     return continues_lease && !write.presumed_refused ? batch_change::presumed_refused : batch_change::leaves;
 }
 
