@@ -49,6 +49,7 @@ struct arguments {
     bool insecure = false;
     bool require_proof = false;
     admin::migrate_options migrate;
+    admin::erase_options erase;
     devstack::options dev;
     admin::verify_options verify;
     std::string export_file;  ///< Of verify.
@@ -223,6 +224,22 @@ int run(int argc, char** argv) {
         "Running gateways set a floor above every token. Leases stay; their holders need a new one to write.\n"
         "Example:\n  fencegate fence-all --conninfo 'dbname=shop user=postgres' --reason 'snapshot of 09:00 put back'\n"
         "--config takes postgres.conninfo of that file; --conninfo overrides it.");
+
+    CLI::App* erase_command = app.add_subcommand(
+        "erase", "Replace a person's names in the history and in recorded changes by a pseudonym, for good");
+    add_config(*erase_command, given, false);
+    add_conninfo(*erase_command, given, "libpq connection string of the role that owns the schema fencing");
+    erase_command
+        ->add_option("--name", given.erase.names,
+                     "An owner, principal, address or other value, whole as it is stored; may be repeated")
+        ->required()
+        ->expected(1)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    erase_command->add_option("--reason", given.erase.reason, "Why, for the history, without the names")->required();
+    erase_command->footer(
+        "--config has the key of digests, which signs those that replace the digests of the changed rows.\n"
+        "Example:\n  fencegate erase --config fencegate.yaml --conninfo 'dbname=shop user=postgres' --name jane "
+        "--reason 'order 7'");
     cli::commands client_commands(app);
     bench::add_command(client_commands);
     if (const auto code = client_commands.parse(argc, argv)) return *code;
@@ -247,7 +264,14 @@ int run(int argc, char** argv) {
         std::cerr << "fencegate " << command.get_name() << ": needs --config or --conninfo\n";
         return exit_usage;
     }
-    if (!given.conninfo.empty() && !given.require_proof) {  // the configuration is not needed
+    const auto erase = [&](const std::string& conninfo, audit_config audit) {
+        given.erase.conninfo = conninfo;
+        given.erase.audit = std::move(audit);
+        return admin::erase(given.erase);
+    };
+    const bool needs_both = given.require_proof || (erase_command->parsed() && !given.config_file.empty());
+    if (!given.conninfo.empty() && !needs_both) {  // the configuration is not needed
+        if (erase_command->parsed()) return erase(given.conninfo, {});
         if (migrate_command->parsed()) return migrate(given, given.conninfo);
         if (fence_all_command->parsed()) return admin::fence_all(given.conninfo, given.reason);
         postgres_config database;
@@ -262,6 +286,8 @@ int run(int argc, char** argv) {
     if (check_command->parsed()) return admin::check(*cfg);
     if (fence_all_command->parsed()) return admin::fence_all(cfg->postgres.conninfo, given.reason);
     if (verify_command->parsed()) return admin::verify(cfg->postgres, given.verify);
+    if (erase_command->parsed())
+        return erase(given.conninfo.empty() ? cfg->postgres.conninfo : given.conninfo, cfg->audit);
     if (given.require_proof) {
         std::vector<std::string>& proof_keys = given.migrate.extras.proof_keys;
         proof_keys = cfg->lease.verification_keys;

@@ -59,12 +59,26 @@ json::object describe_limits(const principal_limits& limits) {
             {"streams_max", limits.streams_max}};
 }
 
+const char* name_of(certificate_config::field field) {
+    switch (field) {
+        case certificate_config::field::subject:
+            return "subject";
+        case certificate_config::field::dns:
+            return "dns";
+        case certificate_config::field::uri:
+            return "uri";
+    }
+    return "";
+}
+
 access_rules describe_access(const config& cfg) {
     access_rules out;
     for (const auto& key : cfg.auth.api_keys)
         out[http::name_of_key(key.key_sha256)] = describe_rights(key.principal, key.rights);
+    // Of two rules for the same field and value the first one counts.
     for (const auto& rule : cfg.auth.client_certificates)
-        out.emplace(http::name_of_certificate(rule.value), describe_rights(rule.principal, rule.rights));
+        out.emplace(http::name_of_certificate(rule.value) + " (" + name_of(rule.compared) + ")",
+                    describe_rights(rule.principal, rule.rights));
     if (cfg.auth.jwt)
         out["auth.jwt"] = {{"issuer", cfg.auth.jwt->issuer},
                            {"audiences", json::array(cfg.auth.jwt->audiences.begin(), cfg.auth.jwt->audiences.end())},

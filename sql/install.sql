@@ -30,6 +30,7 @@ set local client_min_messages = warning;
 \ir schema/110_protect.sql
 \ir schema/115_record_changes.sql
 \ir schema/116_recorded_tables.sql
+\ir schema/117_erase.sql
 \ir schema/120_checks.sql
 \ir schema/122_guard_changes.sql
 \ir schema/125_openings.sql

@@ -34,6 +34,21 @@ int check(const config& cfg);
 ///      lets nothing in until one does. exit_failed if PostgreSQL refused the call, as after lock_timeout.
 int fence_all(const std::string& conninfo, const std::string& reason);
 
+struct erase_options {
+    std::string conninfo;            ///< Of the role that owns the schema fencing.
+    audit_config audit;              ///< Its keys are those of digests.
+    std::vector<std::string> names;  ///< Each as it is stored, as a whole.
+    std::string reason;              ///< For the history, without the names.
+};
+
+/// Puts a random pseudonym in place of names in the history, in recorded changes and in other tables of the schema, and
+/// signs digests that replace those of the changed rows. Each digest's rows are one transaction: what is done stays
+/// done if it ends early, and a repetition does the rest. Blocks until the end, which may take minutes.
+///
+/// Out: an exit code of gateway/domain/exit_code.hpp. exit_failed: PostgreSQL refused, as under a legal hold; digests
+///      have no key; or the rows of a digest are not those that it has, so that nothing more was changed.
+int erase(const erase_options& options);
+
 struct migrate_options {
     /// Of a role that may create schemas and roles.
     std::string conninfo;

@@ -56,8 +56,10 @@ class digest_checker {
         const auto chain = follow_chain();
         report_unchained(chain);
         check_beginning(chain);
-        for (std::size_t i = 0; i < chain.size(); ++i)
-            check_digest(*chain[i], i == 0 ? nullptr : chain[i - 1]);
+        check_ends(chain);
+        follow_replacements(chain);
+        for (const digest* each : chain)
+            check_digest(*each);
         report_half_weeks();
         return std::move(result_);
     }
@@ -65,8 +67,8 @@ class digest_checker {
   private:
     struct digest {
         pg::digest_entry entry;
-        std::string hash;  ///< SHA-256 of its text.
-        std::string salt;  ///< Empty: the database has not the digest.
+        std::string hash;        ///< SHA-256 of its text.
+        pg::digest_salts salts;  ///< Empty: the database has not the digest.
         bool in_file = false;
     };
 
@@ -114,7 +116,7 @@ class digest_checker {
             for (const pg::signed_digest& stored : page) {
                 ++number;
                 if (digest* added = add(stored)) {
-                    added->salt = stored.salt;
+                    added->salts = stored.salts;
                     newest_ = added;
                 } else {
                     report(nullptr,
@@ -168,7 +170,7 @@ class digest_checker {
             const auto before = parts_at.find(each->entry.previous);
             const std::size_t at = before == parts_at.end() ? 0 : before->second;
             parts_at[each->hash] = at;
-            ends[at] = std::max(ends[at], each->entry.history.to);
+            ends[at] = std::max(ends[at], each->entry.history_end());
         }
         for (const digest* each : left) {
             const std::size_t at = parts_at[each->hash];
@@ -192,7 +194,7 @@ class digest_checker {
     bool is_failover(const std::vector<const digest*>& chain, std::size_t first, std::int64_t last_id) const {
         const std::size_t end = first + digests_until_change;
         return std::ranges::any_of(generation_changes_, [&](std::int64_t id) {
-            return id > last_id && (end > chain.size() || id <= chain[end - 1]->entry.history.to);
+            return id > last_id && (end > chain.size() || id <= chain[end - 1]->entry.history_end());
         });
     }
 
@@ -210,29 +212,71 @@ class digest_checker {
         }
     }
 
-    void check_digest(const digest& checked, const digest* before) {
-        if (checked.salt.empty())
-            return report(&checked, "it is not in the database any more, so that its rows can't be compared");
-        const pg::digest_entry& entry = checked.entry;
-        if (before &&
-            (entry.history.after != before->entry.history.to || entry.changes.after != before->entry.changes.to))
-            report(&checked, "its ids do not follow those of the digest before it");
-        ++result_.digests;
-        check_range(checked, entry.history, pg::digested_table::history, "history");
-        check_range(checked, entry.changes, pg::digested_table::changes, "row_change");
+    /// Reports digests that leave ids out, or cover some again without replacing a digest.
+    void check_ends(const std::vector<const digest*>& chain) {
+        for (std::size_t i = 1; i < chain.size(); ++i) {
+            const pg::digest_entry &before = chain[i - 1]->entry, &entry = chain[i]->entry;
+            const auto history = entry.replaces ? entry.history_end() : entry.history.after;
+            const auto changes = entry.replaces ? entry.changes_end() : entry.changes.after;
+            if (history != before.history_end() || changes != before.changes_end())
+                report(chain[i], "its ids do not follow those of the digest before it");
+        }
     }
 
+    /// Finds the last replacement of each digest, and reports those that are none.
+    void follow_replacements(const std::vector<const digest*>& chain) {
+        std::unordered_map<std::int64_t, const digest*> originals;  // by their number
+        for (const digest* each : chain) {
+            const auto& replaces = each->entry.replaces;
+            if (!replaces) {
+                originals[each->entry.number] = each;
+                continue;
+            }
+            result_.erasures.push_back({each->entry.number, replaces->number, each->entry.made_at, replaces->pseudonym,
+                                        replaces->principal, replaces->reason});
+            const auto found = originals.find(replaces->number);
+            if (found == originals.end()) {
+                report(each, "it replaces digest " + std::to_string(replaces->number) + ", which is not before it");
+                continue;
+            }
+            const pg::digest_entry &is = each->entry, &was = found->second->entry;
+            if (is.history.after != was.history.after || is.history.to != was.history.to ||
+                is.changes.after != was.changes.after || is.changes.to != was.changes.to)
+                report(each, "it replaces digest " + std::to_string(was.number) + ", which has other ids");
+            const digest*& last = replaced_by_[found->second];
+            if (last) replaced_by_[last] = each;
+            last = each;
+        }
+    }
+
+    void check_digest(const digest& checked) {
+        const bool is_original = !checked.entry.replaces;
+        const bool is_replaced = replaced_by_.contains(&checked);
+        if (checked.salts.fixed.empty())
+            return report(&checked, "it is not in the database any more, so that its rows can't be compared");
+        if (!is_replaced && checked.salts.erasable.empty())
+            return report(&checked, "its erasable_salt is gone, and no digest replaces it");
+        if (is_original) ++result_.digests;
+        if (!is_original && is_replaced) return;
+        check_range(checked, checked.entry.history, pg::digested_table::history, "history");
+        check_range(checked, checked.entry.changes, pg::digested_table::changes, "row_change");
+    }
+
+    /// Compares all columns of rows, or of a digest that is replaced those from which no names can be erased.
     void check_range(const digest& checked, const pg::digest_range& range, pg::digested_table table,
                      const std::string& name) {
         if (range.to <= range.after) return;
-        const auto found = pg::hash_rows(session_, table, range.after, range.to, checked.salt);
+        const bool is_original = !checked.entry.replaces;
+        const bool is_replaced = replaced_by_.contains(&checked);
+        const auto found = pg::hash_rows(session_, table, range.after, range.to, checked.salts);
         const std::string ids =
             "ids " + std::to_string(range.after + 1) + " to " + std::to_string(range.to) + " of " + name;
         for (const auto& [week, part] : range.parts) {
             const auto now = found.find(week);
             const drop_event* dropped = find_drop(week, checked.entry.history.to);
             if (now == found.end()) {
-                if (!dropped) {  // perhaps meanwhile
+                if (!is_original) continue;  // the digest that it replaces has them too
+                if (!dropped) {              // perhaps meanwhile
                     read_events();
                     dropped = find_drop(week, checked.entry.history.to);
                 }
@@ -247,12 +291,13 @@ class digest_checker {
                                     : ""));
                 continue;
             }
-            result_.rows += now->second.rows;
+            if (is_original) result_.rows += now->second.rows;
             if (dropped && dropped->by_retention) kept_weeks_.insert({name, week});
             if (now->second.rows != part.rows)
                 report(&checked, ids + ": there were " + std::to_string(part.rows) + " rows of the week " + week +
                                      ", and there are " + std::to_string(now->second.rows));
-            else if (now->second.sha256 != part.sha256)
+            else if (now->second.sha256 != part.sha256 ||
+                     (!is_replaced && now->second.erasable_sha256 != part.erasable_sha256))
                 report(&checked, ids + ": rows of the week " + week + " were changed");
             else if (dropped && dropped->by_retention && dropped->week == week)
                 report(&checked, ids + ": rows of the week " + week + " are there, which was dropped by row " +
@@ -293,6 +338,7 @@ class digest_checker {
     const digest* newest_ = nullptr;                   ///< Of the database.
     std::optional<std::int64_t> first_in_file_;        ///< Their numbers.
     std::int64_t last_in_file_ = 0;
+    std::unordered_map<const digest*, const digest*> replaced_by_;  ///< Of an original its last replacement.
     std::vector<drop_event> drops_;
     using table_and_week = std::pair<std::string, std::string>;
     std::map<table_and_week, const digest*> rotated_;  ///< The first digest whose rows retention has dropped.

@@ -15,11 +15,18 @@ struct digest_options {
     std::vector<std::string> public_keys;  ///< Files, each with a public key in PEM.
 };
 
+/// A digest that replaces another one, after names were erased of its rows.
+struct digest_erasure {
+    std::int64_t number = 0, replaced = 0;
+    std::string made_at, pseudonym, principal, reason;
+};
+
 struct digest_result {
     std::int64_t digests = 0;  ///< Whose rows were compared.
     std::int64_t rows = 0;
     std::int64_t rotated_rows = 0;  ///< That retention has dropped.
     std::int64_t lost = 0;          ///< Digests that are gone since a change of the storage generation.
+    std::vector<digest_erasure> erasures;
     std::string last_made_at;       ///< Later rows are in no digest.
     std::vector<finding> findings;  ///< Of the promise f, in the order of the digests.
 };

@@ -85,6 +85,12 @@ void append_digests(std::ostream& out, const digest_result& digests) {
         out << "                 " << digests.rotated_rows << " more rows were dropped by retention\n";
     if (digests.lost > 0)
         out << "                 " << digests.lost << " digests were lost by a change of the storage generation\n";
+    if (!digests.erasures.empty()) {
+        const digest_erasure& last = digests.erasures.back();
+        out << "  erasures       " << digests.erasures.size() << " digests replaced; the last at " << last.made_at
+            << " by " << runtime::make_printable(last.principal) << ": " << runtime::make_printable(last.reason)
+            << "\n";
+    }
 }
 
 /// Returns whether the guard did not check every change, or does not now.
@@ -196,12 +202,25 @@ std::string render_json(const verification_result& found) {
     for (const auto& [table, since] : found.protection.protected_since())
         tables.push_back(json::object{{"table", table}, {"protected_since", time(since)}});
     json::value digests;
-    if (found.digests)
+    if (found.digests) {
+        json::array erasures;
+        for (const digest_erasure& each : found.digests->erasures) {
+            if (erasures.size() == static_cast<std::size_t>(findings_max)) break;
+            erasures.push_back({{"digest", each.number},
+                                {"replaces", each.replaced},
+                                {"made_at", each.made_at},
+                                {"pseudonym", each.pseudonym},
+                                {"principal", each.principal},
+                                {"reason", each.reason}});
+        }
         digests = json::object{{"compared", found.digests->digests},
                                {"rows", found.digests->rows},
                                {"rows_dropped_by_retention", found.digests->rotated_rows},
                                {"lost", found.digests->lost},
+                               {"replaced", found.digests->erasures.size()},
+                               {"erasures", std::move(erasures)},
                                {"last_made_at", found.digests->last_made_at}};
+    }
     const json::object out{
         {"verdict", found.violations == 0 ? "proved" : "broken"},
         {"broken", found.violations},

@@ -179,7 +179,7 @@ struct digest_maker::impl final : runtime::periodic {
         const pg::digest_source source{.keys = keys,
                                        .gateway = gateway,
                                        .made_at = runtime::to_rfc3339(std::chrono::system_clock::now()),
-                                       .salt = runtime::random_hex128() + runtime::random_hex128(),
+                                       .salts = {runtime::random_hex128(), runtime::random_hex128()},
                                        .history_to = due->history_to,
                                        .changes_to = due->changes_to,
                                        .ids_max = ids_max};

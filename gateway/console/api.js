@@ -41,11 +41,11 @@ const denials = new Map();
 let rights;
 
 /**
- * Asks for the caller's rights, so that nothing is asked for that would be denied.
+ * Asks for the caller's rights, so that nothing is asked for that would be denied; options as of call().
  * Returns whether the caller is known; if not, the gateway requires a key. Throws as fetchJson.
  */
-export async function loadRights() {
-  rights = await fetchJson('/v1/rights');
+export async function loadRights(options) {
+  rights = await fetchJson('/v1/rights', options);
   return rights.principal !== '';
 }
 

@@ -35,7 +35,7 @@ const PAGES = {
 /** Each number leads to what explains it. */
 const tiles = Object.fromEntries([
   ['guard', 'Protected tables', '#guard'],
-  ['generation', 'PostgreSQL replaced, last day', '?event=storage_generation_changed&from=-1d#history'],
+  ['generation', 'Timeline of PostgreSQL', '?event=storage_generation_changed&from=-1d#history'],
   ['recorder', 'Recorder of direct SQL', '#guard'],
   ['nodes', 'Nodes voting', '#nodes'],
   ['refused', 'Writes refused', '?event=write_rejected'],
@@ -86,11 +86,21 @@ const nodes = new Nodes({
       voting === all.length ? '' : voting * 2 > all.length ? 'warn' : 'bad');
   },
 });
+/** The timeline under which tokens are let in, and the time of its last change in the last day. */
+const generation = {timeline: '–', changedAt: 0};
+function showGeneration(known) {
+  const {timeline, changedAt} = Object.assign(generation, known);
+  setTile('generation', changedAt ? `${timeline}, since ${shortTime(changedAt)}` : `${timeline}`,
+    timeline === 'unknown' ? 'bad' : changedAt ? 'warn' : '');
+}
 const guard = new Guard({
   onState: state => {
+    showGeneration({timeline: state ? state.storage_generation?.timeline ?? 'unknown' : '–'});
     if (!state) return ['guard', 'recorder'].forEach(name => setTile(name, '–'));
-    const noRecorder = state.limits.some(limit => limit.startsWith('the recorder is not set up'));
-    setTile('recorder', noRecorder ? 'not set up' : 'set up', noRecorder ? 'warn' : '');
+    const recorder = state.limits.find(limit => limit.startsWith('the recorder '));
+    const isMissing = recorder?.startsWith('the recorder is not set up');
+    if (isMissing) setTile('recorder', 'not set up', 'warn');
+    else setTile('recorder', recorder ? 'fails' : 'set up', recorder ? 'bad' : '');
     const [open, observed] =
       ['open', 'observed'].map(name => state.tables.filter(table => table.state === name).length);
     if (open || state.fault_count)
@@ -118,15 +128,12 @@ const history = new History({showTimeline, onRange: () => {
 }});
 const replacement = new ReplacementNotice({
   showEvents: filters => history.open(filters),
-  onChange: at => setTile('generation', at ? shortTime(at) : 'no', at ? 'warn' : ''),
+  onChange: at => showGeneration({changedAt: at ?? 0}),
 });
 const resource = new ResourcePage();
 const write = new WritePage();
 const panels = {leases, nodes, guard, rates, timeline, history, resource, write};
-const signIn = new SignIn(async () => {
-  await loadRights().catch(() => {}); // without them everything is asked for
-  showPanels();
-});
+const signIn = new SignIn(() => showPanels());
 
 /** Polls a panel soon, if the page has it. */
 const pollSoon = (name, ms) => throttle(ms, () => (byId(name).hidden ? undefined : panels[name].poll()));
@@ -297,9 +304,15 @@ addEventListener('popstate', () => {
 });
 document.addEventListener('visibilitychange', () => { if (isVisible() && !byId('panels').hidden) refreshAll(); });
 
-try {
-  if (await loadRights()) showPanels();
-  else askForKey();
-} catch (problem) {
-  if (problem.status !== 401) showPanels(); // the panels show the problem
+/** Shows the panels once the rights are known: without them much would be asked for that is denied. */
+async function start() {
+  try {
+    if (await loadRights()) showPanels();
+    else askForKey();
+  } catch (problem) {
+    if (problem.status === 401) return;
+    if (problem.status !== 0) showOutage(`${problem.title}. ${problem.detail}`);
+    setTimeout(start, POLL_INTERVAL);
+  }
 }
+start();

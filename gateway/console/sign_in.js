@@ -1,6 +1,6 @@
 // The form for the API key, shown if the gateway requires one. Stores a key only after the gateway has accepted it.
 
-import {fetchJson, key} from './api.js';
+import {key, loadRights} from './api.js';
 import {byId, setText} from './dom.js';
 
 export class SignIn {
@@ -31,7 +31,7 @@ export class SignIn {
     const button = this.section.querySelector('button');
     button.disabled = true;
     try {
-      await fetchJson('/v1/rights', {bearer: value, quiet: true});
+      await loadRights({bearer: value, quiet: true});
     } catch (problem) {
       if (problem.status === 401) return this.#showError('The gateway does not accept this key.');
       if (problem.status === 0) return this.#showError('The gateway cannot be reached. Try again in a moment.');

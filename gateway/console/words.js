@@ -83,6 +83,7 @@ export const EVENTS = {
   storage_generation_changed: {label: 'PostgreSQL replaced', style: 'warn', mark: '◆'},
   configuration_reloaded: {label: 'Configuration reloaded', style: 'warn', mark: '◆'},
   history_read: {label: 'History read', style: 'plain', mark: '○'},
+  person_erased: {label: 'Person erased', style: 'warn', mark: '⊘'},
 };
 
 /** Whether an event is the outcome of a write. */

@@ -85,6 +85,7 @@ struct guard_watch::impl final : runtime::periodic {
                 {{"tables", std::move(tables)},
                  {"faults", boost::json::array{fault}},
                  {"limits", boost::json::array{}},
+                 {"storage_generation", nullptr},
                  {"compared_at", nullptr}}};
     }
 

@@ -76,17 +76,19 @@ comment on function fencing.schema_version() is
   'The newest version installed, so that a gateway can refuse a schema of another version than its own. Locks: none.';
 
 create table if not exists fencing.settings (
-  key   text primary key check (key in ('require_proof', 'history_keep_days_min')),
+  key   text primary key check (key in ('require_proof', 'history_keep_days_min', 'legal_hold')),
   value text not null,
   constraint settings_require_proof_is_on_or_off check (key <> 'require_proof' or value in ('on', 'off')),
   constraint settings_history_keep_days_min_is_days check (key <> 'history_keep_days_min'
-      or value ~ '^[1-9][0-9]{0,4}$')
+      or value ~ '^[1-9][0-9]{0,4}$'),
+  constraint settings_legal_hold_says_why check (key <> 'legal_hold' or value ~ '\S' and length(value) <= 200)
 );
 comment on table fencing.settings is 'Settings of the operator; no role is granted anything on it.';
 comment on column fencing.settings.key is
-  'require_proof: whether enter() requires a proof. history_keep_days_min: how long gateways have to keep the history.';
+  'require_proof: whether enter() requires a proof. history_keep_days_min: how long gateways have to keep the history. '
+  'legal_hold: no row of it is dropped or erased while this key is there.';
 comment on column fencing.settings.value is
-  'For require_proof: on or off. For history_keep_days_min: days, 1 to 99999.';
+  'For require_proof: on or off. For history_keep_days_min: days, 1 to 99999. For legal_hold: why, for operators.';
 
 create or replace function fencing.name_fault_of(expression text) returns text
 language sql immutable
@@ -236,7 +238,7 @@ begin
       'lease_revoked', 'fence_raised',
       'write_applied', 'write_rejected', 'write_failed', 'write_replayed', 'node_quarantined', 'node_readmitted',
       'epoch_raised', 'request_denied', 'guard_changed', 'storage_generation_changed', 'configuration_reloaded',
-      'history_read'));
+      'history_read', 'person_erased'));
   end if;
 end
 $$;

@@ -96,7 +96,16 @@ create or replace function fencing.refuse_history_change() returns trigger
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+  erasable constant text[] := '{owner,principal,detail,row_key,old,new,application,erasable_salt}';
 begin
+  if tg_op = 'UPDATE' then
+    if to_jsonb(new) - erasable = to_jsonb(old) - erasable and exists (select from fencing.history h
+        where h.event = 'person_erased' and h.at >= transaction_timestamp()
+          and h.xmin = pg_current_xact_id_if_assigned()::xid) then
+      return new;
+    end if;
+  end if;
   raise exception using errcode = '42501',
     message = format('%s can be added to, never changed: %s is refused',
         coalesce(pg_partition_root(tg_relid), tg_relid::regclass), lower(tg_op)),
@@ -104,7 +113,8 @@ begin
 end
 $$;
 comment on function fencing.refuse_history_change() is
-  'Trigger: raises 42501 for every update, delete and truncate of history, row_change and history_digest. Locks: none.';
+  'Trigger: raises 42501 for every update, delete and truncate of history, row_change and history_digest; but for '
+  'updates of what may be erased, in a transaction that has added person_erased. Locks: none.';
 
 create table if not exists fencing.history_default partition of fencing.history default;
 comment on table fencing.history_default is

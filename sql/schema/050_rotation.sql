@@ -101,12 +101,14 @@ set search_path = pg_catalog, pg_temp
 as $$
   select distinct right(c.relname, 8) from pg_inherits i join pg_class c on c.oid = i.inhrelid
    where i.inhparent in ('fencing.history'::regclass, 'fencing.row_change'::regclass)
+     and not exists (select from fencing.settings s where s.key = 'legal_hold')
      and c.relname ~ '^(history|row_change)_[0-9]{8}$'
      and to_date(right(c.relname, 8), 'YYYYMMDD')::timestamp at time zone 'UTC' + interval '168 hours' <= now() - keep
    order by 1;
 $$;
 comment on function fencing.old_history_partitions(interval) is
-  'The weeks (YYYYMMDD) whose partitions have only rows older than keep, oldest first. Locks: none.';
+  'The weeks (YYYYMMDD) whose partitions have only rows older than keep, oldest first; none under a legal hold. '
+  'Locks: none.';
 
 create or replace function fencing.drop_week(week text) returns void
 language plpgsql

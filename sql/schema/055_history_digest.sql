@@ -1,24 +1,34 @@
 -- Digests of the history and of row_change, which gateways make and sign, so that no row is changed later unseen.
 
 create table if not exists fencing.history_digest (
-  number    bigint primary key check (number > 0),
-  entry     text not null check (octet_length(entry) <= 2097152),
-  signature text not null check (octet_length(signature) <= 256),
-  salt      text not null check (octet_length(salt) <= 256),
-  made_at   timestamptz not null default clock_timestamp()
+  number        bigint primary key check (number > 0),
+  entry         text not null check (octet_length(entry) <= 2097152),
+  signature     text not null check (octet_length(signature) <= 256),
+  salt          text not null check (octet_length(salt) <= 256),
+  erasable_salt text not null check (octet_length(erasable_salt) <= 256),
+  replaces      bigint,
+  made_at       timestamptz not null default clock_timestamp()
 );
 comment on table fencing.history_digest is
-  'Each digest covers rows of history and row_change that no earlier one covers. '
-  'Update, delete and truncate are refused for everyone. Granted to gateways and auditors, to read.';
+  'Each digest covers rows of history and row_change that no earlier one covers, or replaces one whose rows had names '
+  'that were erased. Update, delete and truncate are refused for everyone. Granted to gateways and auditors, to read.';
 comment on column fencing.history_digest.number is 'From 1 on, without gaps.';
 comment on column fencing.history_digest.entry is 'The text that is signed, a JSON object (GET /v1/history/digests).';
 comment on column fencing.history_digest.signature is 'Ed25519, in hexadecimal digits.';
 comment on column fencing.history_digest.salt is
   'Hashed before the rows. It is nowhere else, so that nobody who has an entry alone can try values of rows.';
+comment on column fencing.history_digest.erasable_salt is
+  'The same for the columns from which names can be erased. Empty: another digest replaces this one, and nobody can '
+  'try names that were erased.';
+comment on column fencing.history_digest.replaces is
+  'The number of the digest that this one replaces (replace_digest).';
 comment on column fencing.history_digest.made_at is 'By the server''s clock.';
 
 do $$
 begin
+  if to_regclass('fencing.history_digest_replaces_idx') is null then
+    create index history_digest_replaces_idx on fencing.history_digest (replaces) where replaces is not null;
+  end if;
   if not exists (select from pg_catalog.pg_trigger where tgrelid = 'fencing.history_digest'::regclass
       and tgname = 'history_no_truncate') then
     create trigger history_append_only before update or delete on fencing.history_digest
@@ -61,7 +71,8 @@ comment on function fencing.begin_digest() is
   'The number of the next digest, which this transaction alone may make. SQLSTATE 55P03: another one makes it. '
   'Locks: history_digest share row exclusive, without waiting.';
 
-create or replace function fencing.append_digest(number bigint, entry text, signature text, salt text) returns void
+create or replace function fencing.append_digest(number bigint, entry text, signature text, salt text,
+    erasable_salt text) returns void
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
@@ -69,9 +80,10 @@ begin
   if append_digest.number is distinct from fencing.begin_digest() then
     raise exception using errcode = '22023', message = 'this is not the number of the next digest';
   end if;
-  insert into fencing.history_digest (number, entry, signature, salt)
-  values (append_digest.number, append_digest.entry, append_digest.signature, append_digest.salt);
+  insert into fencing.history_digest (number, entry, signature, salt, erasable_salt)
+  values (append_digest.number, append_digest.entry, append_digest.signature, append_digest.salt,
+    append_digest.erasable_salt);
 end
 $$;
-comment on function fencing.append_digest(bigint, text, text, text) is
+comment on function fencing.append_digest(bigint, text, text, text, text) is
   'Adds a digest. SQLSTATE 22023: it is not the next one; 55P03. Locks: as begin_digest.';

@@ -29,9 +29,10 @@ begin
   if events is null or jsonb_typeof(events) <> 'array' then
     raise exception using errcode = '22023', message = 'events must be a JSON array of objects';
   end if;
-  if events @> '[{"event": "write_applied"}]' or events @> '[{"event": "guard_changed"}]' then
+  if events @> any (array['[{"event": "write_applied"}]', '[{"event": "guard_changed"}]',
+      '[{"event": "person_erased"}]']::jsonb[]) then
     raise exception using errcode = '22023',
-      message = 'write_applied and guard_changed are recorded by the guard alone, together with the write or change';
+      message = 'write_applied, guard_changed and person_erased are recorded by the guard alone';
   end if;
   insert into fencing.history (at, event, resource, fencing_token, last_fencing_token, owner, principal, trace_id,
       write_id, detail)
@@ -47,7 +48,7 @@ $$;
 comment on function fencing.record_events(jsonb) is
   'Adds events to the history in one insert: objects with event and any of at, resource, fencing_token, '
   'last_fencing_token, owner, principal, trace_id, write_id, detail (of which masked_wanted shows wanted). '
-  'All of them or none. SQLSTATE 22023: not an array, or write_applied or guard_changed among them; '
+  'All of them or none. SQLSTATE 22023: not an array, or an event of the guard alone; '
   '23502, 23514: an event is missing or unknown. Locks: none that others wait for.';
 
 create or replace function fencing.append_events(
@@ -66,9 +67,9 @@ begin
   if append_events.stream is null or coalesce(append_events.first_sequence, 0) < 1 then
     raise exception using errcode = '22023', message = 'events come from a stream and are numbered from 1 on';
   end if;
-  if append_events.event && '{write_applied,guard_changed}' then
+  if append_events.event && '{write_applied,guard_changed,person_erased}' then
     raise exception using errcode = '22023',
-      message = 'write_applied and guard_changed are recorded by the guard alone, together with the write or change';
+      message = 'write_applied, guard_changed and person_erased are recorded by the guard alone';
   end if;
   if events = 0 then
     return 0;
@@ -104,7 +105,7 @@ comment on function fencing.append_events(uuid, bigint, bigint[], text[], text[]
   'that the stream has delivered before are skipped, so that a batch whose answer was lost can be sent again. '
   'One array for each column, null where no event has a value; at_us is in microseconds since 1970. '
   'Returns the number of rows added; all of them or none. '
-  'SQLSTATE 22023: no stream or number, or write_applied or guard_changed among the events; '
+  'SQLSTATE 22023: no stream or number, or an event of the guard alone; '
   '23502, 23514: an event is missing or unknown. Locks until the end of the transaction: the stream''s row.';
 
 create or replace function fencing.may_act_as_gateway(login name) returns boolean

@@ -63,7 +63,7 @@ as $$
     ('function', 'fencing.history_tail()', 'fencing_gateway', 'execute'),
     ('function', 'fencing.digest_tail()', 'fencing_gateway', 'execute'),
     ('function', 'fencing.begin_digest()', 'fencing_gateway', 'execute'),
-    ('function', 'fencing.append_digest(bigint,text,text,text)', 'fencing_gateway', 'execute'),
+    ('function', 'fencing.append_digest(bigint,text,text,text,text)', 'fencing_gateway', 'execute'),
     ('function', 'fencing.keep_history(integer)', 'fencing_gateway', 'execute'),
     ('function', 'fencing.raise_fences(text[],bigint,text,text,text,text,boolean,jsonb)', 'fencing_gateway', 'execute'),
     ('function', 'fencing.repair_fence(text,bigint,text,text,text,jsonb)', 'fencing_gateway', 'execute'),

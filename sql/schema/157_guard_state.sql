@@ -60,6 +60,8 @@ as $$
                  from tables t cross join form f),
     'faults', (select coalesce(jsonb_agg(distinct f.fault order by f.fault), '[]') from faults f),
     'limits', (select coalesce(jsonb_agg(l.text), '[]') from limits l),
+    'storage_generation', (select jsonb_build_object('timeline', s.timeline, 'floor', s.floor)
+                             from fencing.storage_generation s),
     'compared_at', (select to_char(c.checked_at, f.text) from fencing.fault_check c cross join form f));
 $$;
 comment on function fencing.guard_state() is
@@ -68,5 +70,6 @@ comment on function fencing.guard_state() is
   'since (of a fault: when it was found; else when protect() or unprotect() was called), '
   'not_before (the fault may be as old), principal (who did it; '
   'null where that is not known), fault_count and the first 20 faults. faults: guard_faults(). '
-  'limits: what this installation can''t notice. compared_at: when a gateway last compared the faults. '
+  'limits: what this installation can''t notice. storage_generation: timeline (null: unknown) and floor. '
+  'compared_at: when a gateway last compared the faults. '
   '`fencegate check`, `verify` and gateways call it. Locks: none.';

@@ -19,6 +19,7 @@ test('tables that are open or observed, and limits, are shown with text alone', 
     principal: '<b>eve</b>'};
   const guard = {at: '2026-11-23T20:32:27.532Z', fault_count: 1, faults: ['public.a: the trigger is missing'],
     limits: ['event triggers are missing', 'the recorder is not set up: so'], compared_at: null,
+    storage_generation: {timeline: 7, floor: 0},
     tables: [{...table, table: 'public.a', state: 'open', reason: 'fault', fault_count: 1,
       faults: ['public.a: the trigger is missing']},
       {...table, table: 'public.b', state: 'open', reason: 'unprotected'},
@@ -32,8 +33,13 @@ test('tables that are open or observed, and limits, are shown with text alone', 
   assert.equal(await page.locator('#guard .fault').count(), 0, 'a fault of a table is in its row');
   await page.locator('[data-tile=guard].bad', {hasText: '2 open'}).waitFor();
   await page.locator('[data-tile=recorder].warn', {hasText: 'not set up'}).waitFor();
+  await page.locator('[data-tile=generation]', {hasText: /7$/}).waitFor();
   assert.equal(await page.locator('#guard b').count(), 0);
   assert.equal(await horizontalOverflow(page), 0);
   assert.deepEqual(await accessibilityErrors(page), []);
   await screenshot(page, 'guard');
+  guard.limits = ['the recorder fails, so that refusals are lost: no password'];
+  guard.storage_generation.timeline = null;
+  await page.locator('[data-tile=recorder].bad', {hasText: 'fails'}).waitFor();
+  await page.locator('[data-tile=generation].bad', {hasText: 'unknown'}).waitFor();
 });

@@ -43,11 +43,28 @@ test('sign-in stores no key that was not checked', async () => {
   }
 });
 
+test('nothing is asked for while the rights are not known', async () => {
+  const {page} = await browser.open(stack, {key: stack.key('orders'), expected: [/503 \(Service Unavailable\)/]});
+  await page.locator('#nodes').getByText('This API key may not see this').waitFor();
+  await page.route('**/v1/rights', route => route.fulfill({status: 503, contentType: 'application/problem+json',
+    body: JSON.stringify({title: 'The gateway is overloaded', status: 503, detail: 'Soon.'})}), {times: 2});
+  const asked = [];
+  page.on('request', request => asked.push(new URL(request.url()).pathname));
+  await page.reload();
+  await page.getByText('The gateway is overloaded. Soon.').waitFor();
+  await page.locator('#nodes').getByText('This API key may not see this').waitFor();
+  assert.equal(asked.filter(path => path === '/v1/rights').length, 3);
+  assert.deepEqual(asked.filter(path => /^\/v1\/(nodes|guard|leases)/.test(path)), []);
+});
+
 test('sign-in stores the key in the tab until signed out', async () => {
   const {page, observed} = await browser.open(stack, {key: ''});
+  const asked = [];
+  page.on('request', request => asked.push(new URL(request.url()).pathname));
   await page.getByLabel('API key').fill(stack.key());
   await page.keyboard.press('Enter');
   await page.locator('#leases [data-resource="jobs/awaited"]').waitFor();
+  assert.equal(asked.filter(path => path === '/v1/rights').length, 1, 'once, to check the key');
   await page.reload();
   await page.locator('#leases [data-resource="jobs/awaited"]').waitFor();
   const places = await page.evaluate(() => ({address: location.href, local: JSON.stringify(localStorage),

@@ -150,6 +150,20 @@ def test_what_the_installation_does_not_notice_is_shown(cluster: Cluster, watche
             query(cluster, f"alter event trigger {name} enable always")
 
 
+def test_recorder_that_fails_is_shown(cluster: Cluster, watched: Gateway) -> None:
+    assert limits(watched.api) == []
+    ((port,),) = query(cluster, "select fencing.recorder_port()")
+    query(cluster, "alter server fencing_recorder options (set port '1')")
+    try:
+        limit = eventually(lambda: limits(watched.api), goal="the gateway knows it")[0]
+        assert limit.startswith("the recorder fails, so that refusals") and "port 1" in limit
+    finally:
+        query(cluster, f"alter server fencing_recorder options (set port '{port}')")
+    eventually(lambda: limits(watched.api) == [], goal="it works again")
+    shown = watched.api.get("/v1/guard").json()["storage_generation"]
+    assert [tuple(shown.values())] == query(cluster, "select timeline, floor from fencing.storage_generation")
+
+
 def limits(api: Api) -> list[str]:
     answer = api.get("/v1/guard")
     return answer.json()["limits"] if answer.status == 200 else []

@@ -141,3 +141,28 @@ def test_reload_of_authorities_ends_connection_after_answer(
         answer = wire.receive()
         assert answer.status == 200 and len(answer.body) > 30_000_000
         assert wire.is_closed()
+
+
+def test_rules_of_one_value_are_told_apart(rotation: Rotation) -> None:
+    """The event of a reload names the one of them that has changed."""
+    reloaded = rotation.reloaded
+    rules = [
+        {"principal": "a", "dns": "shop.test", "scopes": ["leases"]},
+        {"principal": "b", "uri": "shop.test", "scopes": ["leases"]},
+    ]
+    reloaded.settings["auth"]["client_certificates"] = rules
+    reloaded.reload()
+    rules[1]["scopes"] = ["history"]
+    reloaded.reload()
+    admin = reloaded.api("admin")
+
+    def changed() -> list[tuple[str, str, list[str]]]:
+        items = admin.history(event="configuration_reloaded", limit=1)
+        return [
+            (rule["name"], rule["now"]["principal"], rule["now"]["scopes"])
+            for rule in items[0]["detail"]["rules"]
+            if rule["was"] and rule["now"]
+        ]
+
+    expected = [("certificate:shop.test (uri)", "b", ["history"])]
+    eventually(lambda: changed() == expected, goal="the second rule has changed")

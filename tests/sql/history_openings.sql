@@ -30,6 +30,6 @@ select detail->>'action' as action, detail->>'relation' as relation from fencing
 rollback;
 -- digests can be neither dropped nor changed by a setting
 drop table fencing.history_digest;
-select fencing.append_digest(1, '{}', 'signature', 'salt');
+select fencing.append_digest(1, '{}', 'signature', 'salt', 'erasable');
 set session_replication_role = replica;
 delete from fencing.history_digest;

@@ -28,6 +28,7 @@ def facts(login, name="public.inventory"):
 def test_state_of_a_whole_guard(owner):
     found = state(owner)
     assert (found["faults"], found["limits"], found["compared_at"]) == ([], [], None)
+    assert found["storage_generation"] == {"timeline": 1, "floor": 0}
     assert [
         (entry["table"], entry["state"], entry["reason"], entry["principal"], entry["faults"])
         for entry in found["tables"]

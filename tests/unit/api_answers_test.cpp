@@ -262,12 +262,15 @@ TEST(api_guard_render, state_has_the_first_fifty_faults_and_their_number) {
     found.report.state = {{"tables", boost::json::array{}},
                           {"faults", boost::json::array(51, "open")},
                           {"limits", boost::json::array{"no event triggers"}},
+                          {"storage_generation", {{"timeline", 7}, {"floor", 0}}},
                           {"compared_at", nullptr}};
     const auto text = render_guard_state(found);
     EXPECT_TRUE(
         text.starts_with(R"({"at":"1970-01-01T00:00:00.000Z","tables":[],"fault_count":51,"faults":["open","open",)"))
         << text;
-    EXPECT_TRUE(text.ends_with(R"("limits":["no event triggers"],"compared_at":null})")) << text;
+    const std::string end =
+        R"("limits":["no event triggers"],"storage_generation":{"timeline":7,"floor":0},"compared_at":null})";
+    EXPECT_TRUE(text.ends_with(end)) << text;
     EXPECT_EQ(boost::json::parse(text).at("faults").as_array().size(), 50u);
 }
 

@@ -42,7 +42,8 @@ class fake_queue final : public write_ports, private seal_ports {
     bool ignores_cancel = false;    ///< An acquisition goes on after its cancellation.
     bool reentrant = false;
     bool closes = true;  ///< Whether close_to_new_holds() succeeds.
-    bool held = false;   ///< Writes wait for finish_writes().
+    bool release_throws = false;
+    bool held = false;  ///< Writes wait for finish_writes().
     release_report released{true, 0};
     std::chrono::milliseconds validity{10'000};  ///< Of the leases that are granted.
     time_point latest = time_point::min();       ///< The latest deadline of a write.
@@ -126,6 +127,7 @@ class fake_queue final : public write_ports, private seal_ports {
     awaitable<result<void>> require_live(lockcore::lease_claims) override { co_return result<void>(); }
     awaitable<release_report> release(lockcore::lease_claims, std::string) override {
         ++releases;
+        if (release_throws) throw std::runtime_error("no memory");
         co_return released;
     }
 

@@ -201,6 +201,17 @@ TEST_F(one_shot_groups, taken_write_releases_a_lease_of_its_own) {
     EXPECT_TRUE(is_applied("1") && is_applied("2"));
 }
 
+TEST_F(one_shot_groups, answers_stay_if_the_release_throws) {
+    ports.release_throws = true;
+    send_all({"1", "2"});
+    ports.grant("1");
+    ports.grant("2");
+    run();
+    EXPECT_EQ(ports.releases, 2U);
+    EXPECT_TRUE(is_applied("1") && is_applied("2"));
+    EXPECT_TRUE(threw.empty());
+}
+
 TEST_F(one_shot_groups, seal_not_prepared_none_written) {
     send_all({"1", "2"});
     ports.reentrant = true;

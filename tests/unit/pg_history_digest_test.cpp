@@ -18,7 +18,7 @@ digest_entry make_entry() {
     out.made_at = "2026-11-30T22:00:00.000Z";
     out.gateway = R"(a "host":8080)";
     out.key = "0123456789abcdef";
-    out.history = {.after = 10, .to = 1'000, .parts = {{"20261123", {3, "ab"}}, {"20261130", {4, "cd"}}}};
+    out.history = {.after = 10, .to = 1'000, .parts = {{"20261123", {3, "ab", "ef"}}, {"20261130", {4, "cd", "01"}}}};
     out.changes = {.after = 0, .to = std::int64_t{1} << 60, .parts = {}};
     return out;
 }
@@ -40,8 +40,21 @@ TEST(history_digest, entry_is_read_as_it_was_written) {
         EXPECT_FALSE(parse_digest(other)) << other;
 }
 
+TEST(history_digest, replacement_is_read_as_it_was_written) {
+    auto entry = make_entry();
+    EXPECT_EQ(entry.history_end(), 1'000);
+    entry.replaces = {3, "erased-1", R"(an "order")", "postgres", 2'000, std::int64_t{1} << 60};
+    EXPECT_EQ(entry.history_end(), 2'000);
+    EXPECT_EQ(entry.changes_end(), std::int64_t{1} << 60);
+    const auto read = parse_digest(render_digest(entry));
+    ASSERT_TRUE(read && read->replaces);
+    EXPECT_EQ(render_digest(*read), render_digest(entry));
+    EXPECT_EQ(read->replaces->reason, R"(an "order")");
+    EXPECT_FALSE(parse_digest(render_digest(make_entry()).replace(1, 0, R"("replaces":{"number":3},)")));
+}
+
 TEST(history_digest, line_has_the_entry_and_its_signature) {
-    const signed_digest made{render_digest(make_entry()), std::string(128, 'a'), ""};
+    const signed_digest made{render_digest(make_entry()), std::string(128, 'a'), {}};
     const std::string line = line_of(made);
     EXPECT_TRUE(line.ends_with(",\"signature\":\"" + made.signature + "\"}")) << line;
     EXPECT_EQ(parse_line(line), made);

@@ -25,7 +25,7 @@ constexpr std::int64_t whole_limit_max = 1'000'000'000'000;
 constexpr std::int64_t buckets_max = 2'000;
 constexpr std::int64_t bucket_ms_max = 366LL * 24 * 3'600 * 1'000;
 
-constexpr std::array<std::string_view, 19> events{"lease_granted",
+constexpr std::array<std::string_view, 20> events{"lease_granted",
                                                   "lease_renewed",
                                                   "lease_released",
                                                   "lease_expired",
@@ -43,7 +43,8 @@ constexpr std::array<std::string_view, 19> events{"lease_granted",
                                                   "guard_changed",
                                                   "storage_generation_changed",
                                                   "configuration_reloaded",
-                                                  "history_read"};
+                                                  "history_read",
+                                                  "person_erased"};
 
 /// Returns whether a text is one or several names of events, separated by commas, each once.
 bool are_events(std::string_view text) {

@@ -184,6 +184,7 @@ std::string render_guard_state(const metrics::guard_watch::finding& found) {
                                                       {"fault_count", fault_count},
                                                       {"faults", std::move(faults)},
                                                       {"limits", state.at("limits")},
+                                                      {"storage_generation", state.at("storage_generation")},
                                                       {"compared_at", state.at("compared_at")}});
 }
 

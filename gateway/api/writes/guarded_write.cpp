@@ -42,14 +42,6 @@ write_request make_write(write_context& context, const lockcore::lease_claims& c
     return out;
 }
 
-/// Returns the failure of a write with its write_id; without it if the key belongs to another call, because then the
-/// write was not made.
-failure add_write_id(failure f, const std::string& write_id) {
-    const bool was_made = f.code != errc::idempotency_in_progress && f.code != errc::idempotency_mismatch;
-    if (was_made && !f.facts.contains("write_id")) f.facts["write_id"] = write_id;
-    return f;
-}
-
 awaitable<bool> cancelled() {
     co_return (co_await asio::this_coro::cancellation_state).cancelled() != asio::cancellation_type::none;
 }
@@ -96,6 +88,17 @@ awaitable<void> seal_group(write_ports& ports, const lockcore::lease_claims& cla
     }
 }
 
+/// Releases a lease whose writes have their answers. If that throws, as without memory, the lease expires.
+awaitable<release_report> release_or_expire(write_ports& ports, const lockcore::lease_claims& claims,
+                                            const std::string& origin) {
+    try {
+        co_return co_await ports.release(claims, origin);
+    } catch (const std::exception& e) {
+        spdlog::error("a lease was not released after its write: {}", e.what());
+    }
+    co_return release_report();
+}
+
 /// Writes a group under the lease that one of it was granted, releases the lease as soon as others can see the writes,
 /// and sets the answers.
 awaitable<void> write_group(write_ports& ports, const lockcore::lease& granted,
@@ -103,7 +106,7 @@ awaitable<void> write_group(write_ports& ports, const lockcore::lease& granted,
     const auto& origin = group.front()->context.request.origin;
     const auto prepared = co_await lease_seal::prepare(ports.seals(), granted.claims, granted.reentrant);
     if (!prepared) {
-        co_await ports.release(granted.claims, origin);
+        co_await release_or_expire(ports, granted.claims, origin);
         for (const auto& each : group)
             each->answer = one_shot_answer{prepared.error()};
         co_return;
@@ -127,7 +130,7 @@ awaitable<void> write_group(write_ports& ports, const lockcore::lease& granted,
     const bool unknown =
         std::ranges::any_of(written, [](const auto& each) { return !each && each.error().outcome_unknown; });
     release_report release;
-    if (!unknown) release = co_await ports.release(granted.claims, origin);
+    if (!unknown) release = co_await release_or_expire(ports, granted.claims, origin);
     if (release.released) co_await seal_group(ports, granted.claims, *group.back(), written);
     for (std::size_t i = 0; i < group.size(); ++i) {
         if (!written[i]) written[i] = add_write_id(written[i].error(), ids[i]);
@@ -181,7 +184,8 @@ awaitable<std::optional<one_shot_answer>> acquire_and_write(write_ports& ports, 
     const bool caller_gone = co_await cancelled();
     co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
     const bool taken = !waiting.withdraw(*self);
-    if (granted && (taken || caller_gone)) co_await ports.release(granted->claims, self->context.request.origin);
+    if (granted && (taken || caller_gone))
+        co_await release_or_expire(ports, granted->claims, self->context.request.origin);
     if (taken) {
         co_await self->await_answer();
         co_return std::move(self->answer);
@@ -392,7 +396,7 @@ awaitable<result<write_report>> execute_write(write_ports& ports, waiting_writes
     }
     if (!releases) co_return report;
     // Only now, so that the caller still has the lease if a crash loses the write.
-    report.release = co_await ports.release(claims, context.request.origin);
+    report.release = co_await release_or_expire(ports, claims, context.request.origin);
     // The outcome may be that of an earlier call under another lease.
     if (report.outcome.token != claims.token) report.outcome.sealed = false;
     if (report.release->released && !report.outcome.sealed) {

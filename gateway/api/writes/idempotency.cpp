@@ -137,4 +137,10 @@ std::shared_ptr<void> running_keys::enter(const std::string& principal, const st
             }};
 }
 
+failure add_write_id(failure f, const std::string& write_id) {
+    const bool was_made = f.code != errc::idempotency_in_progress && f.code != errc::idempotency_mismatch;
+    if (was_made && !f.facts.contains("write_id")) f.facts["write_id"] = write_id;
+    return f;
+}
+
 }  // namespace fencegate::api

@@ -56,4 +56,8 @@ class running_keys {
     std::unordered_set<std::string> keys_;
 };
 
+/// Returns the failure of a write with its write_id; without it if the key belongs to another call, because then the
+/// write was not made.
+failure add_write_id(failure f, const std::string& write_id);
+
 }  // namespace fencegate::api

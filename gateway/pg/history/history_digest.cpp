@@ -36,7 +36,8 @@ const char* name_of(digested_table table) {
 json::object render_range(const digest_range& range) {
     json::object weeks;
     for (const auto& [week, part] : range.parts)
-        weeks[week] = json::object{{"rows", part.rows}, {"sha256", part.sha256}};
+        weeks[week] =
+            json::object{{"rows", part.rows}, {"sha256", part.sha256}, {"erasable_sha256", part.erasable_sha256}};
     return {{"after", range.after}, {"to", range.to}, {"weeks", std::move(weeks)}};
 }
 
@@ -45,7 +46,8 @@ digest_range parse_range(const json::value& value) {
     out.after = value.at("after").as_int64();
     out.to = value.at("to").as_int64();
     for (const auto& [week, part] : value.at("weeks").as_object())
-        out.parts[std::string(week)] = {part.at("rows").as_int64(), std::string(part.at("sha256").as_string())};
+        out.parts[std::string(week)] = {part.at("rows").as_int64(), std::string(part.at("sha256").as_string()),
+                                        std::string(part.at("erasable_sha256").as_string())};
     return out;
 }
 
@@ -69,14 +71,31 @@ digest_range digest_rows(session& session, digested_table table, std::int64_t af
     digest_range out;
     out.after = after;
     out.to = end_of_range(session, table, after, last, source.ids_max);
-    if (out.to > out.after) out.parts = hash_rows(session, table, out.after, out.to, source.salt);
+    if (out.to > out.after) out.parts = hash_rows(session, table, out.after, out.to, source.salts);
     return out;
 }
 
 std::vector<signed_digest> digests_of(const pqxx::result& rows) {
     std::vector<signed_digest> out;
     for (const auto& row : rows)
-        out.push_back({row[0].c_str(), row[1].c_str(), row[2].c_str()});
+        out.push_back({row[0].c_str(), row[1].c_str(), {row[2].c_str(), row[3].c_str()}});
+    return out;
+}
+
+/// Fills in what all digests have, of the next one. Out: the one before.
+last_digest begin_entry(session& session, const digest_source& source, digest_entry& next) {
+    next.number = session.exec("select fencing.begin_digest()", {})[0][0].as<std::int64_t>();
+    const last_digest before = find_last_digest(session, source.keys);
+    if (before.entry) next.previous = before.sha256;
+    next.made_at = source.made_at;
+    next.gateway = source.gateway;
+    next.key = key_id_of(*source.keys.front());
+    return before;
+}
+
+signed_digest sign_entry(const digest_entry& entry, const digest_source& source) {
+    signed_digest out{render_digest(entry), "", source.salts};
+    out.signature = sign_text(*source.keys.front(), out.entry);
     return out;
 }
 
@@ -84,42 +103,38 @@ std::vector<signed_digest> digests_of(const pqxx::result& rows) {
 made_digest append_digest(session& session, const digest_source& source) {
     made_digest out;
     digest_entry next;
-    next.number = session.exec("select fencing.begin_digest()", {})[0][0].as<std::int64_t>();
-    const last_digest before = find_last_digest(session, source.keys);
+    const last_digest before = begin_entry(session, source, next);
     out.unsigned_entries = before.unsigned_entries;
     if (before.entry) {
-        next.previous = before.sha256;
-        next.history.after = before.entry->history.to;
-        next.changes.after = before.entry->changes.to;
+        next.history.after = before.entry->history_end();
+        next.changes.after = before.entry->changes_end();
     }
-    next.made_at = source.made_at;
-    next.gateway = source.gateway;
-    EVP_PKEY& key = *source.keys.front();
-    next.key = key_id_of(key);
     next.history = digest_rows(session, digested_table::history, next.history.after, source.history_to, source);
     next.changes = digest_rows(session, digested_table::changes, next.changes.after, source.changes_to, source);
     out.complete = next.history.to >= source.history_to && next.changes.to >= source.changes_to;
     if (next.history.to == next.history.after && next.changes.to == next.changes.after) return out;
-    signed_digest made;
-    made.entry = render_digest(next);
-    made.signature = sign_text(key, made.entry);
-    made.salt = source.salt;
-    session.exec("select fencing.append_digest($1::bigint, $2::text, $3::text, $4::text)",
-                 {std::to_string(next.number), made.entry, made.signature, made.salt});
-    out.made = std::move(made);
+    out.made = sign_entry(next, source);
+    session.exec(
+        "select fencing.append_digest($1::bigint, $2::text, $3::text, $4::text, $5::text)",
+        {std::to_string(next.number), out.made->entry, out.made->signature, source.salts.fixed, source.salts.erasable});
     return out;
 }
 
 }  // namespace
 
 std::string render_digest(const digest_entry& entry) {
-    return json::serialize(json::object{{"number", entry.number},
-                                        {"previous", entry.previous},
-                                        {"made_at", entry.made_at},
-                                        {"gateway", entry.gateway},
-                                        {"key", entry.key},
-                                        {"history", render_range(entry.history)},
-                                        {"changes", render_range(entry.changes)}});
+    json::object out{{"number", entry.number},
+                     {"previous", entry.previous},
+                     {"made_at", entry.made_at},
+                     {"gateway", entry.gateway},
+                     {"key", entry.key},
+                     {"history", render_range(entry.history)},
+                     {"changes", render_range(entry.changes)}};
+    if (const auto& replaces = entry.replaces)
+        out["replaces"] = json::object{{"number", replaces->number},           {"pseudonym", replaces->pseudonym},
+                                       {"reason", replaces->reason},           {"principal", replaces->principal},
+                                       {"history_end", replaces->history_end}, {"changes_end", replaces->changes_end}};
+    return json::serialize(out);
 }
 
 std::optional<digest_entry> parse_digest(std::string_view entry) {
@@ -134,6 +149,15 @@ std::optional<digest_entry> parse_digest(std::string_view entry) {
         out.key = text("key");
         out.history = parse_range(read.at("history"));
         out.changes = parse_range(read.at("changes"));
+        if (const auto* replaces = read.as_object().if_contains("replaces")) {
+            const auto part = [&](const char* name) { return std::string(replaces->at(name).as_string()); };
+            out.replaces = {replaces->at("number").as_int64(),
+                            part("pseudonym"),
+                            part("reason"),
+                            part("principal"),
+                            replaces->at("history_end").as_int64(),
+                            replaces->at("changes_end").as_int64()};
+        }
         return out;
     } catch (const std::exception&) {
         return std::nullopt;
@@ -240,20 +264,29 @@ bool is_signed(const std::vector<pkey_handle>& keys, std::string_view text, std:
 }
 
 digest_parts hash_rows(session& session, digested_table table, std::int64_t after, std::int64_t to,
-                       const std::string& salt) {
-    // The columns in the order in which they are hashed; the time in seconds since 1970.
-    const std::string columns = table == digested_table::history
-                                    ? "event, resource, fencing_token, last_fencing_token, owner, principal, trace_id, "
-                                      "write_id, detail"
-                                    : "relation, operation, row_key, old, new, resource, fencing_token, write_id, "
-                                      "principal, direct, application";
-    std::map<std::string, std::pair<std::int64_t, text_hash>> weeks;
+                       const digest_salts& salts) {
+    // The columns in the order in which they are hashed, after id and the time in seconds since 1970; those from
+    // which names can be erased last.
+    const bool is_history = table == digested_table::history;
+    const std::string columns = is_history ? "event, resource, fencing_token, last_fencing_token, trace_id, write_id, "
+                                             "owner, principal, detail"
+                                           : "relation, operation, resource, fencing_token, write_id, direct, "
+                                             "row_key, old, new, principal, application";
+    constexpr int first_erasable = 9;  // after the week, id and the time, and six others of either table
+    struct hashes {
+        std::int64_t rows = 0;
+        text_hash fixed, erasable;
+    };
+    std::map<std::string, hashes> weeks;
     const auto add = [&](const answer_rows& row) {
         const auto [found, is_new] = weeks.try_emplace(row.text(0, 0));
-        auto& [rows, hash] = found->second;
-        if (is_new) hash.add(salt);
-        ++rows;
+        if (is_new) {
+            found->second.fixed.add(salts.fixed);
+            found->second.erasable.add(salts.erasable);
+        }
+        ++found->second.rows;
         for (int column = 1; column < row.columns(); ++column) {
+            text_hash& hash = column < first_erasable ? found->second.fixed : found->second.erasable;
             if (row.is_null(0, column)) {
                 hash.add("-,");
             } else {
@@ -271,29 +304,30 @@ digest_parts hash_rows(session& session, digested_table table, std::int64_t afte
         {std::to_string(after), std::to_string(to)}, add);
     digest_parts out;
     for (auto& [week, counted] : weeks)
-        out[week] = {counted.first, counted.second.finish()};
+        out[week] = {counted.rows, counted.fixed.finish(), counted.erasable.finish()};
     return out;
 }
 
 std::vector<signed_digest> read_digests(session& session, std::int64_t after, std::size_t limit) {
-    return digests_of(session.exec(
-        "select entry, signature, salt from fencing.history_digest where number > $1::bigint order by number "
-        "limit $2::bigint",
-        {std::to_string(after), std::to_string(limit)}));
+    return digests_of(
+        session.exec("select entry, signature, salt, erasable_salt from fencing.history_digest where number > "
+                     "$1::bigint order by number "
+                     "limit $2::bigint",
+                     {std::to_string(after), std::to_string(limit)}));
 }
 
 digest_page read_digest_page(session& session, const digest_query& query) {
     const std::int64_t start = query.ascending ? 0 : std::numeric_limits<std::int64_t>::max();
-    const auto rows =
-        session.exec(std::string("select entry, signature, salt, number from fencing.history_digest where number ") +
-                         (query.ascending ? "> $1::bigint order by number" : "< $1::bigint order by number desc") +
-                         " limit $2::bigint",
-                     {std::to_string(query.after ? query.after->id : start), std::to_string(query.limit + 1)});
+    const auto rows = session.exec(
+        std::string("select entry, signature, salt, erasable_salt, number from fencing.history_digest where number ") +
+            (query.ascending ? "> $1::bigint order by number" : "< $1::bigint order by number desc") +
+            " limit $2::bigint",
+        {std::to_string(query.after ? query.after->id : start), std::to_string(query.limit + 1)});
     digest_page page;
     page.more = static_cast<std::size_t>(rows.size()) > query.limit;
     for (const auto& digest : digests_of(rows)) {
         if (page.items.size() == query.limit) break;
-        const auto number = rows[static_cast<pqxx::result::size_type>(page.items.size())][3].as<std::int64_t>();
+        const auto number = rows[static_cast<pqxx::result::size_type>(page.items.size())][4].as<std::int64_t>();
         page.items.push_back({number, line_of(digest)});
     }
     return page;
@@ -334,6 +368,24 @@ digest_tail read_digest_tail(session& session) {
     }
     out.changes.writers = out.history.writers;
     return out;
+}
+
+void append_replacement(session& session, const digest_source& source, const digest_entry& replaced,
+                        digest_replacement reason) {
+    digest_entry next;
+    const last_digest before = begin_entry(session, source, next);
+    reason.history_end = before.entry ? before.entry->history_end() : 0;
+    reason.changes_end = before.entry ? before.entry->changes_end() : 0;
+    next.history = {replaced.history.after, replaced.history.to, {}};
+    next.changes = {replaced.changes.after, replaced.changes.to, {}};
+    for (auto& [range, table] :
+         {std::pair(&next.history, digested_table::history), std::pair(&next.changes, digested_table::changes)})
+        range->parts = hash_rows(session, table, range->after, range->to, source.salts);
+    next.replaces = std::move(reason);
+    const signed_digest made = sign_entry(next, source);
+    session.exec("select fencing.replace_digest($1::bigint, $2::text, $3::text, $4::text, $5::text, $6::bigint)",
+                 {std::to_string(next.number), made.entry, made.signature, source.salts.fixed, source.salts.erasable,
+                  std::to_string(replaced.number)});
 }
 
 made_digest make_digest(session& session, const digest_source& source) {

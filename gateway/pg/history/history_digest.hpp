@@ -17,10 +17,10 @@
 
 namespace fencegate::pg {
 
-/// Rows with one SHA-256 for them all.
+/// Rows with one SHA-256 for them all, and another one of the columns from which names can be erased.
 struct digest_part {
     std::int64_t rows = 0;
-    std::string sha256;
+    std::string sha256, erasable_sha256;
     friend bool operator==(const digest_part&, const digest_part&) = default;
 };
 
@@ -34,6 +34,13 @@ struct digest_range {
     digest_parts parts;
 };
 
+/// Why a digest replaces another one.
+struct digest_replacement {
+    std::int64_t number = 0;  ///< Of the digest whose rows it has, after names in them were erased.
+    std::string pseudonym, reason, principal;
+    std::int64_t history_end = 0, changes_end = 0;  ///< The last ids that the digests before it cover.
+};
+
 /// What a gateway signs: no later row can have an id of its ranges.
 struct digest_entry {
     std::int64_t number = 0;  ///< From 1 on.
@@ -42,13 +49,24 @@ struct digest_entry {
     std::string gateway;
     std::string key;  ///< key_id_of() the signing key.
     digest_range history, changes;
+    std::optional<digest_replacement> replaces;
+
+    /// Return the last ids that this digest and those before it cover.
+    std::int64_t history_end() const { return replaces ? replaces->history_end : history.to; }
+    std::int64_t changes_end() const { return replaces ? replaces->changes_end : changes.to; }
+};
+
+/// What is hashed before the rows.
+struct digest_salts {
+    std::string fixed, erasable;  ///< The second one is empty once another digest replaces this one.
+    friend bool operator==(const digest_salts&, const digest_salts&) = default;
 };
 
 /// An entry as it is stored.
 struct signed_digest {
     std::string entry;  ///< The text that is signed.
     std::string signature;
-    std::string salt;  ///< Empty if it was read from a line.
+    digest_salts salts;  ///< Empty if it was read from a line.
     friend bool operator==(const signed_digest&, const signed_digest&) = default;
 };
 
@@ -103,11 +121,11 @@ bool is_signed(const std::vector<pkey_handle>& keys, std::string_view text, std:
 
 enum class digested_table { history, changes };
 
-/// Hashes the rows of a table with ids in (after, to], in the order of id: of each week the SHA-256 of `salt` and, row
-/// by row and column by column, `-,` for null and otherwise `LENGTH:TEXT,` (the length in bytes). Throws as
+/// Hashes the rows of a table with ids in (after, to], in the order of id: of each week two SHA-256, each of its salt
+/// and, row by row and column by column, `-,` for null and otherwise `LENGTH:TEXT,` (the length in bytes). Throws as
 /// session::exec does.
 digest_parts hash_rows(session& session, digested_table table, std::int64_t after, std::int64_t to,
-                       const std::string& salt);
+                       const digest_salts& salts);
 
 /// Reads digests with a higher number, in their order, with their salts, at most `limit`. Throws as session::exec does.
 std::vector<signed_digest> read_digests(session& session, std::int64_t after, std::size_t limit);
@@ -140,7 +158,8 @@ inline constexpr std::int64_t digest_ids_max = 10'000;
 /// What a gateway needs to make digests.
 struct digest_source {
     const std::vector<pkey_handle>& keys;  ///< The first one signs; the digests of all are continued.
-    std::string gateway, made_at, salt;
+    std::string gateway, made_at;
+    digest_salts salts;
     std::int64_t history_to = 0, changes_to = 0;  ///< No row with an id up to these can still appear.
     std::int64_t ids_max = digest_ids_max;        ///< The most ids of a table that the digest covers.
 };
@@ -153,5 +172,12 @@ struct made_digest {
 
 /// Makes the next digest, in a transaction. Throws as session::exec does; 55P03: another gateway makes it.
 made_digest make_digest(session& session, const digest_source& source);
+
+/// Makes the next digest in place of another one, of the same ranges, in the transaction that is open and has erased
+/// names of its rows (fencing.erase_names). Throws as session::exec does.
+///
+/// In: `source` without the ids. `reason` says which digest, and why.
+void append_replacement(session& session, const digest_source& source, const digest_entry& replaced,
+                        digest_replacement reason);
 
 }  // namespace fencegate::pg

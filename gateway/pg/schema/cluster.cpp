@@ -7,6 +7,7 @@
 #include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -71,6 +72,16 @@ guard_report watch_guard(session& session) {
     for (const auto& row : session.exec("select fencing.watch_guard()", {}))
         out.faults.emplace_back(row[0].c_str());
     out.state = read_guard_state(session);
+    // Not by guard_state(), which must not wait for a connection.
+    auto& limits = out.state.at("limits").as_array();
+    const auto has_none = [](const auto& limit) { return limit.as_string().starts_with("the recorder is not set up"); };
+    if (std::ranges::none_of(limits, has_none)) {
+        const auto fault = session.exec("select fencing.recorder_fault()", {});
+        if (!fault[0][0].is_null())
+            limits.emplace_back(
+                std::string("the recorder fails, so that refusals of direct SQL are not in the history: ") +
+                fault[0][0].c_str());
+    }
     return out;
 }
 
