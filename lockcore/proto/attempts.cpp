@@ -320,9 +320,11 @@ void top_up_attempt::finish(bool counts) {
     if (const auto receiver = std::exchange(finished_, nullptr)) receiver(counts);
 }
 
-survey_attempt::survey_attempt(core_context& ctx, resource_name resource, link_span links, std::size_t first)
+survey_attempt::survey_attempt(core_context& ctx, resource_name resource, link_span links, std::size_t first,
+                               std::string caller)
     : decided_(ctx), links_(links), first_(first), machine_(links.size()) {
     call_.resources.push_back(std::move(resource));
+    call_.tail = std::move(caller);
 }
 
 void survey_attempt::start(decision<survey_attempt>::continuation then) {

@@ -92,9 +92,11 @@ enum class release_scope : std::uint8_t {
 /// The arguments of the commands of one call, equal for all nodes.
 struct lease_call {
     std::vector<resource_name> resources;
+    std::size_t shared = 0;  ///< How many of the resources are shared: the last ones.
     nonce attempt_id;
     milliseconds ttl{0};
-    std::string tail;                           ///< ACQUIRE, TOP-UP: the lease without nonce and token.
+    std::string tail;                           ///< ACQUIRE, TOP-UP: the lease without nonce and token. LOOK: of the
+                                                ///< caller whose shared lease is looked for.
     wall_time granted_at{};                     ///< The same time as in the tail.
     std::string wake_mark;                      ///< ACQUIRE, RELEASE, INSPECT: names the channel of this shard.
     bool watches = false;                       ///< INSPECT: leaves the wake mark in the lease.

@@ -18,7 +18,9 @@ live_lease make_live_lease(const survey& found, const resource_name& resource) {
     out.claims.token = record.token;
     out.claims.holder = record.holder;
     out.claims.granted_at = record.granted_at;
-    out.claims.resources = record.resources.empty() ? std::vector{resource} : record.resources;
+    out.claims.resources = record.resources;
+    out.claims.shared = record.shared;
+    if (record.resources.empty() && record.shared.empty()) out.claims.resources = {resource};
     out.hold_count = static_cast<std::uint32_t>(record.holds.count());
     out.renewals = record.renewals;
     out.remaining = found.remaining();

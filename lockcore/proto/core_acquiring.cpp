@@ -40,7 +40,8 @@ failure core::make_shutdown_failure() {
 
 std::shared_ptr<acquire_attempt> core::start_attempt(const acquire_request& request, const lease_claims* previous) {
     lease_call call;
-    call.resources = request.resources;
+    call.resources = all_resources(request);
+    call.shared = request.shared.size();
     const std::uint64_t high = ctx_.random.next();
     call.attempt_id = nonce::from_bits(high, ctx_.random.next() & ~std::uint64_t{1});  // its hold is tentative
     call.hold = hold_id::of_grant(call.attempt_id);
@@ -49,12 +50,13 @@ std::shared_ptr<acquire_attempt> core::start_attempt(const acquire_request& requ
     lease_claims claims;
     claims.hold = call.hold;
     claims.resources = request.resources;
+    claims.shared = request.shared;
     claims.holder = request.holder;
     claims.granted_at = std::chrono::floor<milliseconds>(ctx_.now.wall);  // the lease_id has ms
     call.granted_at = claims.granted_at;
     const idempotency_digest key = make_idempotency_digest(request);
     // The waiters behind this one must be notified when another manager ends the lease.
-    const bool marked = request.kept || queues_.has_several(request.resources.front());
+    const bool marked = request.kept || queues_.has_several(first_resource(request));
     const std::string own_hold(call.hold.str());
     const std::string close_marks = request.closed ? own_hold + own_hold : std::string();
     call.tail = lease_tail(claims, {request.ttl, 0, milliseconds{0}, key.text,
@@ -65,7 +67,7 @@ std::shared_ptr<acquire_attempt> core::start_attempt(const acquire_request& requ
     epoch lowest = floor_;
     for (const auto& link : links_)
         lowest = std::max(lowest, link->base_epoch());
-    call.hint = observed_tokens_.hint_for(request.resources, fencing_token{value_of(lowest) * tokens_per_epoch});
+    call.hint = observed_tokens_.hint_for(call.resources, fencing_token{value_of(lowest) * tokens_per_epoch});
     std::shared_ptr<round_attempt> release_previous;
     if (previous) {
         call.previous = previous->attempt_id;
@@ -106,6 +108,7 @@ void core::attempt_granted(acquire_call& c) {
     claims.attempt_id = attempt.call().attempt_id;
     claims.token = attempt.machine().token();
     claims.resources = c.request.resources;
+    claims.shared = c.request.shared;
     claims.holder = c.request.holder;
     claims.granted_at = attempt.call().granted_at;
     claims.hold = c.request.idempotency_key.empty() ? attempt.call().hold : attempt.call().hold.confirmed();
@@ -119,14 +122,14 @@ void core::attempt_granted(acquire_call& c) {
 
 void core::advance_epoch(acquire_call& c) {
     // The tokens may belong to a later epoch than any base: that of an earlier call of this function.
-    const epoch observed = std::max(highest_epoch(), observed_tokens_.highest_epoch(c.request.resources));
+    const epoch observed = std::max(highest_epoch(), observed_tokens_.highest_epoch(all_resources(c.request)));
     epoch_request without_node{{}, {}, false, observed};  // always gets a new epoch
     ctx_.ask_register(register_request::draw{std::move(without_node)}, [this, &c](register_response response) {
         const auto* drawn = std::get_if<drawn_epoch>(&response);
         if (!drawn) return attempt_refused(c);
         ctx_.learn_epoch(drawn->value);
         // The hint of the next ACQUIRE is then the first token of the new epoch.
-        observed_tokens_.observe(c.request.resources, fencing_token{value_of(drawn->value) * tokens_per_epoch});
+        observed_tokens_.observe(all_resources(c.request), fencing_token{value_of(drawn->value) * tokens_per_epoch});
         c.attempt = start_attempt(c.request, nullptr);
         await_attempt(c);
     });
@@ -154,28 +157,35 @@ lease_claims core::claims_of(const acquire_request& request, const lease_record&
     claims.attempt_id = own.attempt_id;
     claims.token = own.token;
     claims.resources = request.resources;
+    claims.shared = request.shared;
     claims.holder = own.holder;  // a request that is repeated with its key may have another owner
     claims.granted_at = own.granted_at;
     claims.may_be_shared = true;
     return claims;
 }
 
+std::string core::caller_of(const acquire_request& request) {
+    if (!request.resources.empty()) return {};
+    lease_claims caller;
+    caller.holder = request.holder;
+    caller.shared = request.shared;
+    return lease_tail(caller, {request.ttl, 0, milliseconds{0}, make_idempotency_digest(request).text, {}});
+}
+
 bool core::is_own(const acquire_request& request, const lease_record& found) {
-    const bool same_resources =
-        request.resources.size() == 1 ? found.resources.empty() : found.resources == request.resources;
-    if (!same_resources || found.holder.principal != request.holder.principal) return false;
+    if (!has_resources_of(found, request) || found.holder.principal != request.holder.principal) return false;
     return found.holder == request.holder ||
            make_idempotency_digest(request).find_in(found.keys).result != idempotency_digest::match::none;
 }
 
 void core::reenter_if_held(acquire_call& c) {
-    const resource_name& resource = c.request.resources.front();
+    const resource_name& resource = first_resource(c.request);
     const bool may_reenter = !c.request.holder.owner.empty() && c.request.accepts == acquire_request::answer::any;
     if (!may_reenter && c.request.idempotency_key.empty())
         return take_outcome(c, queues_.make_locked_failure(resource));
-    const auto attempt = std::make_shared<survey_attempt>(ctx_, resource, links_);
+    const auto attempt = std::make_shared<survey_attempt>(ctx_, resource, links_, 0, caller_of(c.request));
     attempt->start([this, &c](const survey_attempt& found) {
-        const auto refuse = [this, &c] { take_outcome(c, queues_.make_locked_failure(c.request.resources.front())); };
+        const auto refuse = [this, &c] { take_outcome(c, queues_.make_locked_failure(first_resource(c.request))); };
         if (found.machine().outcome() != survey::verdict::found) return refuse();
         const lease_record& record = *found.machine().lease();
         if (!is_own(c.request, record)) return refuse();
@@ -337,6 +347,7 @@ void core::record_outcome(const acquire_call& c, const result<lease>& outcome) {
     } else if (is_retryable(outcome.error()) && c.request.record_refusal) {
         lease_claims wanted;
         wanted.resources = c.request.resources;
+        wanted.shared = c.request.shared;
         wanted.holder = c.request.holder;
         e = ctx_.make_event(event_kind::lease_refused, wanted, c.request.origin, to_string(outcome.error().code),
                             c.request.ttl);

@@ -119,7 +119,7 @@ struct core_context {
         event e;
         e.kind = kind;
         e.at = now.wall;
-        e.resources = claims.resources;
+        e.resources = all_resources(claims);
         e.token = claims.token;
         e.actor = claims.holder;
         e.origin = origin;

@@ -13,18 +13,23 @@ bool lease_merge::add(std::size_t source, const lease_copy& copy) {
     // No lease is valid for longer than its ttl; a clock that was set back makes a key live longer (CLOCK SET BACK).
     const milliseconds longest = record ? std::min(record->ttl, longest_) : longest_;
     if (record && (record->is_block() || epoch_of(record->token) > highest_)) record.reset();
-    std::vector<copies>& found = leases_[copy.resource];
+    const std::size_t tab = copy.resource.find(resource_name::separator);
+    const bool shared = tab != std::string::npos;
+    if (shared && record && record->attempt_id.str() != copy.resource.substr(tab + 1)) record.reset();
+    const std::string resource = copy.resource.substr(0, tab);
+    std::vector<copies>& found = leases_[resource];
     auto same = std::ranges::find_if(found, [&](const copies& c) {
-        return c.lease.has_value() == record.has_value() && (!record || c.lease->is_same_lease(*record));
+        return c.lease.has_value() == record.has_value() &&
+               (!record || (c.shared == shared && c.lease->is_same_lease(*record)));
     });
     const bool is_new = same == found.end();
     if (is_new || same->sources.test(source)) bytes_ += copy.resource.size() + copy.value.size();
-    if (bytes_ > bytes_max || (is_new && found.size() == leases_max)) {
-        if (found.empty()) leases_.erase(copy.resource);
+    if (bytes_ > bytes_max || (is_new && found.size() == (shared ? shared_max : leases_max))) {
+        if (found.empty()) leases_.erase(resource);
         return false;
     }
     if (is_new) {
-        found.push_back({std::move(record), {}, {}});
+        found.push_back({std::move(record), shared, {}, {}});
         same = std::prev(found.end());
     } else if (record) {
         lease_record& merged = *same->lease;
@@ -40,41 +45,45 @@ bool lease_merge::add(std::size_t source, const lease_copy& copy) {
     return true;
 }
 
-std::optional<lease_copy> lease_merge::choose(std::vector<copies>& found) const {
-    std::size_t unknown = not_read_;
+void lease_merge::choose(const std::string& resource, std::vector<copies>& found) {
+    node_set unreadable;
     for (const copies& c : found)
-        if (!c.lease) unknown += c.sources.count();
-    copies* valid = nullptr;  // the only lease that may be valid
-    // With a majority of unknown nodes a lease may be valid of which no copy was read.
-    bool needs_block = unknown >= quorum_;
+        if (!c.lease) unreadable |= c.sources;
+    const std::size_t unknown = not_read_ + unreadable.count();
+    std::vector<copies*> valid;  // those that may be
+    bool has_exclusive = false;
     for (copies& c : found) {
         if (!c.lease || c.sources.count() + unknown < quorum_) continue;
-        needs_block = needs_block || valid != nullptr;
-        valid = &c;
+        has_exclusive = has_exclusive || !c.shared;
+        valid.push_back(&c);
     }
-    lease_copy out;
     // A PTTL of 0 ms means less than one.
     constexpr milliseconds rounding{1};
-    if (needs_block) {
-        out.remaining = std::ranges::max_element(found, {}, &copies::remaining)->remaining + rounding;
-        out.value = lease_record::make_block(random_, out.remaining).format();
-        return out;
+    // With a majority of unknown nodes a lease may be valid of which no copy was read.
+    if (unknown >= quorum_ || (has_exclusive && valid.size() > 1)) {
+        const milliseconds remaining = std::ranges::max_element(found, {}, &copies::remaining)->remaining + rounding;
+        chosen_.push_back({resource, remaining, lease_record::make_block(random_, remaining).format()});
+        return;
     }
-    if (!valid || valid->lease->holds.count() == 0) return std::nullopt;
-    valid->lease->stamp = 0;
-    out.remaining = valid->remaining + rounding;
-    out.value = valid->lease->format();
-    return out;
+    for (copies* c : valid) {
+        if (c->lease->holds.count() == 0) continue;
+        c->lease->stamp = 0;
+        std::string key = resource;
+        if (c->shared) key.append(1, resource_name::separator).append(c->lease->attempt_id.str());
+        chosen_.push_back({std::move(key), c->remaining + rounding, c->lease->format()});
+    }
 }
 
 std::vector<lease_copy> lease_merge::take(std::size_t at_most) {
     std::vector<lease_copy> out;
-    while (out.size() < at_most && !leases_.empty()) {
-        auto next = leases_.extract(leases_.begin());
-        auto chosen = choose(next.mapped());
-        if (!chosen) continue;
-        chosen->resource = std::move(next.key());
-        out.push_back(std::move(*chosen));
+    while (out.size() < at_most && (!chosen_.empty() || !leases_.empty())) {
+        if (chosen_.empty()) {
+            auto next = leases_.extract(leases_.begin());
+            choose(next.key(), next.mapped());
+        } else {
+            out.push_back(std::move(chosen_.front()));
+            chosen_.pop_front();
+        }
     }
     return out;
 }

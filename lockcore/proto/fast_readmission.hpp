@@ -6,6 +6,7 @@
 #include <proto/lease_record.hpp>
 
 #include <cstddef>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -23,13 +24,16 @@ namespace lockcore {
 /// A token that no grant can have had yet is the sign of a faulty node; such a copy may be of any lease.
 ///
 /// Limits:  bytes_max of names and values, counted once for the copies that different sources have of one lease; as
-///          many different leases under one name as leases_max. Copies above that are not taken.
+///          many different leases under one name as leases_max, and shared ones as shared_max. Copies above that are
+///          not taken.
 /// Threads: not safe.
 class lease_merge {
   public:
     static constexpr std::size_t bytes_max = std::size_t{64} << 20U;
     /// While the nodes are read, one name may have several leases in turn.
     static constexpr std::size_t leases_max = 64;
+    /// Of each node a name may have 1,024 shared leases (redis/shared.lua).
+    static constexpr std::size_t shared_max = 1'024 * nodes_max;
 
     /// `nodes`: of the cluster. `sources`: how many of them are read. `longest`: the ttl that is written for a key
     /// without a ttl. `highest`: the highest epoch of a token that may have been granted.
@@ -50,12 +54,13 @@ class lease_merge {
     /// The copies of one lease, merged; or the copies that may be of any lease: blocks, and values that are no lease.
     struct copies {
         std::optional<lease_record> lease;  ///< Empty: any lease.
+        bool shared = false;                ///< Of a lease that shares the resource.
         node_set sources;
         milliseconds remaining{};  ///< The longest.
     };
-    /// Returns the key that the node gets, without its name, and may change `found`; empty: none, because no lease
-    /// under this name can be valid, or its holds are released.
-    std::optional<lease_copy> choose(std::vector<copies>& found) const;
+    /// Adds to chosen_ the keys that the node gets for a resource; none if no lease on it can be valid, or their holds
+    /// are released. May change `found`.
+    void choose(const std::string& resource, std::vector<copies>& found);
 
     random_source& random_;
     std::size_t quorum_, not_read_;
@@ -63,6 +68,7 @@ class lease_merge {
     epoch highest_;
     std::size_t bytes_ = 0;
     std::unordered_map<std::string, std::vector<copies>> leases_;  ///< By resource.
+    std::deque<lease_copy> chosen_;                                ///< Not taken yet.
 };
 
 /// Copies to one node, which may have forgotten leases, what the voting nodes hold, so that it need not wait until all

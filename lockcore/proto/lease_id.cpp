@@ -71,10 +71,7 @@ std::string sign_lease_id(const lease_claims& claims, cell_id cell, const authen
     text += '\n';
     text += std::to_string(std::chrono::duration_cast<milliseconds>(claims.granted_at.time_since_epoch()).count());
     text += '\n';
-    for (std::size_t i = 0; i < claims.resources.size(); ++i) {
-        if (i > 0) text += resource_name::separator;
-        text += claims.resources[i].str();
-    }
+    append_names(text, claims.resources, claims.shared);
     text += '\n';
     text += claims.hold.str();
     if (claims.may_be_shared) text += '+';
@@ -117,19 +114,12 @@ result<lease_claims> verify_lease_id(std::string_view lease_id, cell_id cell, co
     const auto granted_at = to_wall_time(granted_ms);
     if (!granted_at) return not_authentic();
     claims.granted_at = *granted_at;
-    std::string_view names = next_line(rest);
-    while (!names.empty()) {
-        const std::size_t end = names.find(resource_name::separator);
-        auto name = resource_name::parse(names.substr(0, end));
-        if (!name) return not_authentic();
-        claims.resources.push_back(std::move(*name));
-        names = end == std::string_view::npos ? std::string_view{} : names.substr(end + 1);
-    }
+    if (!parse_names(next_line(rest), claims.resources, claims.shared)) return not_authentic();
     std::string_view hold = next_line(rest);
     claims.may_be_shared = hold.ends_with('+');
     if (claims.may_be_shared) hold.remove_suffix(1);
     const auto id = hold_id::parse(hold);
-    if (claims.resources.empty() || !id) return not_authentic();
+    if ((claims.resources.empty() && claims.shared.empty()) || !id) return not_authentic();
     claims.hold = *id;
     claims.holder.principal = next_line(rest);
     claims.holder.owner = rest;

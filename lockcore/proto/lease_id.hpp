@@ -13,7 +13,7 @@ namespace lockcore {
 /// Anybody can read cell and claims, but nobody can change them.
 ///
 /// The claims are plain text, so that the database can read them too, with one line each for: "1" (the format), nonce,
-/// token, granted_at in ms, resources (separated by resource_name::separator), the id of the hold (followed by `+` if
+/// token, granted_at in ms, resources (append_names), the id of the hold (followed by `+` if
 /// the lease may have further holds), principal, owner.
 std::string sign_lease_id(const lease_claims& claims, cell_id cell, const authenticator& mac);
 

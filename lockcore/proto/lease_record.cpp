@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <utility>
 
 namespace lockcore {
 namespace {
@@ -131,19 +132,15 @@ void append_numbers(std::string& out, std::uint64_t renewals, milliseconds ttl, 
     }
 }
 
-/// Appends the lines of principal, owner and resources; the line of resources is empty if there is only one.
-void append_identity(std::string& out, const holder& holder, const std::vector<resource_name>& resources) {
+/// Appends the lines of principal, owner and resources; the last is empty if there is one and it is not shared.
+void append_identity(std::string& out, const holder& holder, const std::vector<resource_name>& resources,
+                     const std::vector<resource_name>& shared) {
     out += '\n';
     out += holder.principal;
     out += '\n';
     out += holder.owner;
     out += '\n';
-    if (resources.size() > 1) {
-        for (const resource_name& r : resources) {
-            if (&r != &resources.front()) out += resource_name::separator;
-            out += r.str();
-        }
-    }
+    if (resources.size() > 1 || !shared.empty()) append_names(out, resources, shared);
     out += '\n';
 }
 
@@ -163,6 +160,31 @@ std::string select_newest_keys(std::string_view keys) {
 }
 
 }  // namespace
+
+void append_names(std::string& out, const std::vector<resource_name>& resources,
+                  const std::vector<resource_name>& shared) {
+    for (const resource_name& r : resources) {
+        if (&r != &resources.front()) out += resource_name::separator;
+        out += r.str();
+    }
+    if (!resources.empty() && !shared.empty()) out += resource_name::separator;
+    for (const resource_name& r : shared) {
+        out += resource_name::separator;
+        out += r.str();
+    }
+}
+
+bool parse_names(std::string_view text, std::vector<resource_name>& resources, std::vector<resource_name>& shared) {
+    bool in_shared = false;
+    while (!text.empty()) {
+        const std::string_view word = cut(text, resource_name::separator);
+        if (word.empty() && !std::exchange(in_shared, true) && !text.empty()) continue;
+        auto name = resource_name::parse(word);
+        if (!name) return false;
+        (in_shared ? shared : resources).push_back(std::move(*name));
+    }
+    return true;
+}
 
 lease_record lease_record::make_block(random_source& random, milliseconds ttl) {
     lease_record block;
@@ -202,12 +224,7 @@ std::optional<lease_record> lease_record::parse(std::string_view text) {
     out.keys = head;
     out.holder.principal = cut(text, '\n');
     out.holder.owner = cut(text, '\n');
-    std::string_view names = cut(text, '\n');
-    while (!names.empty()) {
-        auto name = resource_name::parse(cut(names, resource_name::separator));
-        if (!name) return std::nullopt;
-        out.resources.push_back(std::move(*name));
-    }
+    if (!parse_names(cut(text, '\n'), out.resources, out.shared)) return std::nullopt;
     const std::string_view holds = cut(text, '\1');
     if (std::ranges::count(holds, '\n') != 2) return std::nullopt;
     out.holds.add(holds);
@@ -217,7 +234,7 @@ std::optional<lease_record> lease_record::parse(std::string_view text) {
 
 bool lease_record::is_same_lease(const lease_record& other) const {
     return attempt_id == other.attempt_id && granted_at == other.granted_at && holder == other.holder &&
-           resources == other.resources;
+           resources == other.resources && shared == other.shared;
 }
 
 void lease_record::merge(const lease_record& other) {
@@ -238,9 +255,15 @@ std::string lease_record::format() const {
     out += ' ';
     append_numbers(out, renewals, ttl, held, granted_at);
     out += select_newest_keys(keys);
-    append_identity(out, holder, resources);
+    append_identity(out, holder, resources, shared);
     out += holds.text();
     return out;
+}
+
+bool has_resources_of(const lease_record& lease, const acquire_request& request) {
+    const bool is_single = request.resources.size() == 1 && request.shared.empty();
+    return lease.shared == request.shared &&
+           (is_single ? lease.resources.empty() : lease.resources == request.resources);
 }
 
 std::string lease_tail(const lease_claims& claims, const lease_state& state) {
@@ -253,7 +276,7 @@ std::string lease_tail(const lease_claims& claims, const lease_state& state) {
         out += ':';
         out += claims.hold.str();
     }
-    append_identity(out, claims.holder, claims.resources);
+    append_identity(out, claims.holder, claims.resources, claims.shared);
     out += claims.hold.str();
     out += "\n\n";
     out += state.close_marks;
@@ -286,6 +309,8 @@ idempotency_digest make_idempotency_digest(const acquire_request& request) {
     content = fnv1a(content, request.kept ? "kept" : "");
     for (const resource_name& r : request.resources)
         content = fnv1a(content, r.str());
+    for (const resource_name& r : request.shared)
+        content = fnv1a(fnv1a(content, "shared"), r.str());
     std::string digits(idempotency_digest::size, '0');
     write_hex(mix(caller), std::span(digits).first(idempotency_digest::caller_size));
     write_hex(mix(content), std::span(digits).subspan(idempotency_digest::caller_size));
@@ -297,6 +322,8 @@ std::string name_request(const acquire_request& request) {
     std::string out = request.idempotency_key + '\n' + request.holder.principal;
     for (const resource_name& r : request.resources)
         out += '\n' + r.str();
+    for (const resource_name& r : request.shared)
+        out += "\nshared " + r.str();
     return out;
 }
 

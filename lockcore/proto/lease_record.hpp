@@ -86,8 +86,8 @@ class hold_view {
 };
 
 /// A lease as a node stores it. The first line is `nonce stamp renewals ttl_ms held_ms granted_ms keys`; then follow,
-/// with a line each, the principal, the owner, the names of the resources (empty if there is only one; separated by
-/// resource_name::separator), the ids of the live holds, the tombstones, and the CLOSE marks (the id of the hold and 16
+/// with a line each, the principal, the owner, the names of the resources (append_names; empty if there is only one,
+/// which is not shared), the ids of the live holds, the tombstones, and the CLOSE marks (the id of the hold and 16
 /// digits of the call, each; empty: not closed). After that come any number of wake marks, each after a byte 1: the
 /// managers to notify when the lease ends. `keys` has the digests of idempotency keys, each as `digest:hold id` with
 /// the tentative id, separated by commas; or it is
@@ -108,7 +108,8 @@ struct lease_record {
     wall_time granted_at;
     std::string keys = "-";
     lockcore::holder holder;
-    std::vector<resource_name> resources;  ///< Empty: only the resource in the key's name.
+    std::vector<resource_name> resources;  ///< Without these and `shared`: only the resource in the key's name.
+    std::vector<resource_name> shared;
 
     /// Returns a lease of nobody, which nobody releases and which lasts for `ttl`, under a nonce of its own
     /// (docs/protocol.md, FAST READMISSION 5).
@@ -128,6 +129,12 @@ struct lease_record {
     static std::optional<lease_record> parse(std::string_view text);
 };
 
+/// Appends the names of a lease, separated by resource_name::separator; the shared ones follow an empty name.
+void append_names(std::string& out, const std::vector<resource_name>& resources,
+                  const std::vector<resource_name>& shared);
+/// Parses such names. Returns false if one is none.
+bool parse_names(std::string_view text, std::vector<resource_name>& resources, std::vector<resource_name>& shared);
+
 /// What the tail of a lease has in addition to its claims.
 struct lease_state {
     milliseconds ttl{};
@@ -137,6 +144,9 @@ struct lease_state {
     std::string_view wake_mark;      ///< The manager to notify when another one ends the lease; empty: none.
     std::string_view close_marks{};  ///< The lease refuses further holds; empty: it does not.
 };
+
+/// Returns whether a lease has exactly the resources of a request, in the same modes.
+bool has_resources_of(const lease_record& lease, const acquire_request& request);
 
 /// Returns the tail of a lease with one hold, that of the claims.
 std::string lease_tail(const lease_claims& claims, const lease_state& state);

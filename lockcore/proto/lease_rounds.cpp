@@ -55,7 +55,8 @@ lease_rounds::lease_rounds(core_context& ctx, link_span links, const std::string
 
 lease_call lease_rounds::call_for(const lease_claims& claims) const {
     lease_call call;
-    call.resources = claims.resources;
+    call.resources = all_resources(claims);
+    call.shared = claims.shared.size();
     call.attempt_id = claims.attempt_id;
     call.hold = claims.hold;
     call.wake_mark = wake_mark_;

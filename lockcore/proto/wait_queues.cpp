@@ -10,8 +10,16 @@ namespace lockcore {
 bool wait_queue::leave(ticket t) {
     const bool was_head = !waiting_.empty() && head() == t;
     waiting_.erase(t);
+    exclusive_.erase(t);
     if (was_head) refusals_ = 0;
     return was_head && !waiting_.empty();
+}
+
+std::vector<wait_queue::ticket> wait_queue::contenders() const {
+    std::vector<ticket> out;
+    for (auto t = waiting_.begin(); t != waiting_.end() && contends(*t); ++t)
+        out.push_back(*t);
+    return out;
 }
 
 std::size_t wait_queue::position(ticket t) const {
@@ -53,6 +61,17 @@ milliseconds wait_queue::delay_after_release(bool others_wait) {
     return others_wait ? yield_time : milliseconds{0};
 }
 
+namespace {
+
+/// Returns the resources of a request but the first.
+std::vector<resource_name> other_resources(const acquire_request& request) {
+    std::vector<resource_name> out = all_resources(request);
+    out.erase(out.begin());
+    return out;
+}
+
+}  // namespace
+
 wait_queues::wait_queues(core_context& ctx, std::function<void(call_id)> continue_wait)
     : ctx_(ctx), continue_wait_(std::move(continue_wait)), tickets_(ctx.settings.waiters_max) {}
 
@@ -69,10 +88,10 @@ result<wait_queues::waiter*> wait_queues::join(call_id call, const acquire_reque
     const wait_queue::limits limits{majority_of(ctx_.settings.nodes.size()), ctx_.settings.handoff_max};
     queue& joined =
         queues_.try_emplace(key, queue{wait_queue(limits, find_handoffs(key).handed_over), {}}).first->second;
-    joined.order.join(ticket);
+    joined.order.join(ticket, request.resources.empty());
     waiter& w = waiting_.emplace(ticket, waiter{call, request, ticket, std::move(admission)}).first->second;
-    for (std::size_t i = 1; i < request.resources.size(); ++i)
-        secondary_waits_.emplace(request.resources[i].str(), key);
+    for (const resource_name& r : other_resources(request))
+        secondary_waits_.emplace(r.str(), key);
 
     w.give_up_at = ctx_.now.monotonic + request.wait;
     w.last_refusal = make_failure(errc::resource_locked, "Another lease holds the resource.");
@@ -92,8 +111,8 @@ void wait_queues::leave(waiter& w, bool granted) {
     const bool was_head = found->second.order.leave(ticket);
     ctx_.timers.cancel(w.timer);
     waiting_.erase(ticket);
-    for (std::size_t i = 1; i < request.resources.size(); ++i) {
-        const auto [first, last] = secondary_waits_.equal_range(request.resources[i].str());
+    for (const resource_name& r : other_resources(request)) {
+        const auto [first, last] = secondary_waits_.equal_range(r.str());
         const auto wait = std::find_if(first, last, [&key](const auto& entry) { return entry.second == key; });
         if (wait != last) secondary_waits_.erase(wait);
     }
@@ -104,17 +123,23 @@ void wait_queues::leave(waiter& w, bool granted) {
             last.handoff_expires_at = ctx_.now.monotonic + request.ttl;
         }
         queues_.erase(found);
-    } else if (was_head) {
-        schedule_head_retry(key, granted ? wait_queue::retry_delay_max : milliseconds{0});
+        return;
+    }
+    const bool shares = request.resources.empty(), head_shares = head_of(found->second).request.resources.empty();
+    if (was_head) {
+        // What a shared request got, the next one may share.
+        schedule_head_retry(key, granted && !(shares && head_shares) ? wait_queue::retry_delay_max : milliseconds{0});
+    } else if (!shares && head_shares) {  // those behind it may contend from now on
+        schedule_head_retry(key, milliseconds{0});
     }
 }
 
 wait_queues::choice wait_queues::decide(waiter& w) {
     const bool woken = std::exchange(w.woken, false);
     if (ctx_.now.monotonic >= w.give_up_at) return choice::give_up;
-    const bool is_head = queues_.at(queue_key(w.request)).order.head() == w.ticket;
-    if (!is_head) w.sleeps_until = w.give_up_at;
-    if (is_head && (woken || ctx_.now.monotonic >= w.sleeps_until)) return choice::try_now;
+    const bool contends = queues_.at(queue_key(w.request)).order.contends(w.ticket);
+    if (!contends) w.sleeps_until = w.give_up_at;
+    if (contends && (woken || ctx_.now.monotonic >= w.sleeps_until)) return choice::try_now;
     sleep(w);
     return choice::sleep;
 }
@@ -135,7 +160,7 @@ void wait_queues::end_try(waiter& w, failure refusal) {
 
 failure wait_queues::give_up(waiter& w) {
     failure last = std::move(w.last_refusal);
-    const resource_name& resource = w.request.resources.front();
+    const resource_name& resource = first_resource(w.request);
     if (last.remaining == milliseconds{0}) last.remaining = make_locked_failure(resource).remaining;
     last.queue_position = queues_.at(resource.str()).order.position(w.ticket);
     tickets_.keep(w.request, w.ticket, ctx_.now.monotonic);
@@ -186,18 +211,27 @@ failure wait_queues::make_locked_failure(const resource_name& resource) const {
 void wait_queues::schedule_head_retry(const std::string& resource, milliseconds delay) {
     const auto found = queues_.find(resource);
     if (found == queues_.end()) return;
-    waiter& head = head_of(found->second);
-    if (delay <= milliseconds{0}) return wake(head);
-    if (head.trying) return;
-    head.sleeps_until = std::min(head.sleeps_until, ctx_.now.monotonic + delay);
-    sleep(head);
+    for (const wait_queue::ticket t : found->second.order.contenders()) {
+        waiter& w = waiting_.at(t);
+        if (delay <= milliseconds{0}) {
+            wake(w);
+        } else if (!w.trying) {
+            w.sleeps_until = std::min(w.sleeps_until, ctx_.now.monotonic + delay);
+            sleep(w);
+        }
+    }
 }
 
 void wait_queues::reschedule_head_retry(queue& q, monotonic_time time) {
-    waiter& head = head_of(q);
-    if (time <= ctx_.now.monotonic) return wake(head);
-    head.sleeps_until = time;
-    if (!head.trying) sleep(head);
+    for (const wait_queue::ticket t : q.order.contenders()) {
+        waiter& w = waiting_.at(t);
+        if (time <= ctx_.now.monotonic) {
+            wake(w);
+        } else {
+            w.sleeps_until = time;
+            if (!w.trying) sleep(w);
+        }
+    }
 }
 
 bool wait_queues::has_earlier_waiter(const lease_claims& claims, wait_queue::ticket ticket) const {
@@ -207,7 +241,7 @@ bool wait_queues::has_earlier_waiter(const lease_claims& claims, wait_queue::tic
             const auto found_queue = queues_.find(entry->second);
             if (found_queue == queues_.end()) continue;
             const auto head = found_queue->second.order.head();
-            const auto& wanted = waiting_.at(head).request.resources;
+            const auto wanted = all_resources(waiting_.at(head).request);
             if (head < ticket && std::ranges::find(wanted, r) != wanted.end()) return true;
         }
     }
@@ -228,10 +262,11 @@ void wait_queues::forget_expired() {
 }
 
 wait_queues::waiter* wait_queues::begin_handoff(const lease_claims& claims) {
-    const auto found = queues_.find(claims.resources.front().str());
-    if (found == queues_.end()) return nullptr;
+    const auto found = queues_.find(first_resource(claims).str());
+    if (found == queues_.end() || !claims.shared.empty()) return nullptr;
     waiter& head = head_of(found->second);
-    const bool ready = !head.trying && !head.gets_handoff && head.request.resources == claims.resources;
+    const bool ready =
+        !head.trying && !head.gets_handoff && head.request.resources == claims.resources && head.request.shared.empty();
     // A handoff must not pass over an earlier waiter for several resources: repeated handoffs would starve it.
     if (!ready || has_earlier_waiter(claims, head.ticket) || !found->second.order.begin_handoff()) return nullptr;
     head.gets_handoff = true;
@@ -240,11 +275,12 @@ wait_queues::waiter* wait_queues::begin_handoff(const lease_claims& claims) {
 }
 
 void wait_queues::lease_extended(const lease_claims& claims, milliseconds ttl) {
-    const auto found = handoffs_.find(claims.resources.front().str());
+    const auto found = handoffs_.find(first_resource(claims).str());
     if (found != handoffs_.end()) found->second.handoff_expires_at = ctx_.now.monotonic + ttl;
 }
 
 void wait_queues::lease_released(const lease_claims& claims, bool others_wait) {
+    // Of shared resources the nodes notify, this manager too, when the last of their holders has released them.
     for (const resource_name& r : claims.resources) {
         const auto found = queues_.find(r.str());
         const bool waits_here = found != queues_.end();
@@ -276,10 +312,10 @@ void wait_queues::lease_ended(const input::lease_ended& what) {
 
 waiting_overview wait_queues::list(std::string_view prefix) const {
     waiting_overview out;
-    std::unordered_map<std::string_view, std::size_t> by_name;
+    std::unordered_map<std::string, std::size_t> by_name;
     for (const auto& [ticket, w] : waiting_) {
         bool counts = false;
-        for (const resource_name& name : w.request.resources) {
+        for (const resource_name& name : all_resources(w.request)) {
             if (!name.str().starts_with(prefix)) continue;
             ++by_name[name.str()];
             counts = true;
@@ -288,7 +324,7 @@ waiting_overview wait_queues::list(std::string_view prefix) const {
     }
     out.resources.reserve(by_name.size());
     for (const auto& [name, waiters] : by_name)
-        out.resources.push_back({std::string(name), waiters});
+        out.resources.push_back({name, waiters});
     return out;
 }
 

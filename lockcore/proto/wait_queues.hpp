@@ -14,11 +14,13 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <vector>
 
 namespace lockcore {
 
-/// The waiters for one resource at one manager, in order of arrival. Only the head contends at the nodes. The queue
-/// decides when the head tries again, and whether a lease released here is handed over to it.
+/// The waiters for one resource at one manager, in order of arrival. Only the head contends at the nodes; if it shares
+/// the resource, so do those behind it that share it, up to the first that does not. The queue decides when they try
+/// again, and whether a lease released here is handed over to the head.
 ///
 /// The queue has no clock and no randomness. Its owner reports what happens, and lets the head wait for the delay that
 /// each delay_after_… returns.
@@ -37,7 +39,15 @@ class wait_queue {
     explicit wait_queue(limits l, std::uint32_t handed_over = 0) : limits_(l), handed_over_(handed_over) {}
 
     /// Adds a waiter. Each ticket is above those before, except that of a caller that returns to its kept place.
-    void join(ticket t) { waiting_.insert(waiting_.end(), t); }
+    /// `shared`: a request that needs no resource for itself.
+    void join(ticket t, bool shared = false) {
+        waiting_.insert(waiting_.end(), t);
+        if (!shared) exclusive_.insert(exclusive_.end(), t);
+    }
+    /// Returns whether a waiter is the head or contends with it.
+    bool contends(ticket t) const { return t == head() || exclusive_.empty() || t < *exclusive_.begin(); }
+    /// Returns the waiters that contend.
+    std::vector<ticket> contenders() const;
     /// Removes a waiter. Returns true if it was the head and others wait: the new head tries at once.
     bool leave(ticket t);
     bool empty() const { return waiting_.empty(); }
@@ -82,7 +92,7 @@ class wait_queue {
 
   private:
     limits limits_;
-    std::set<ticket> waiting_;
+    std::set<ticket> waiting_, exclusive_;
     unsigned refusals_ = 0;  ///< In a row, since the last report of a lease's end.
     std::uint32_t handed_over_;
     nonce ended_lease_;
@@ -146,7 +156,7 @@ class wait_queues {
         wait_queue::ticket ticket = 0;
         std::shared_ptr<void> admission{};  ///< From acquire_request::admit_waiter.
         monotonic_time give_up_at{};        ///< The end of its wait.
-        monotonic_time sleeps_until{};      ///< Its next try, if it is the head and not woken before.
+        monotonic_time sleeps_until{};      ///< Its next try, if it contends and is not woken before.
         bool woken = false;
         bool trying = false;        ///< An attempt of it is in progress.
         bool gets_handoff = false;  ///< A release hands its lease over to it.
@@ -215,7 +225,7 @@ class wait_queues {
         monotonic_time handoff_expires_at{};  ///< When the lease of the last handoff expires.
     };
 
-    static const std::string& queue_key(const acquire_request& r) { return r.resources.front().str(); }
+    static const std::string& queue_key(const acquire_request& r) { return first_resource(r).str(); }
     waiter& head_of(const queue& q) { return waiting_.at(q.order.head()); }
     handoff_state find_handoffs(const std::string& resource) const;
     void sleep(waiter& w);
@@ -223,7 +233,8 @@ class wait_queues {
     void wake(waiter& w);
     /// Returns whether the head of another queue also waits for one of these resources, with a ticket below `ticket`.
     bool has_earlier_waiter(const lease_claims& claims, wait_queue::ticket ticket) const;
-    /// Lets the head of a queue try after `delay`, or earlier if it already intended to.
+    /// Lets the head of a queue, and those that contend with it, try after `delay`, or earlier if they already intended
+    /// to.
     void schedule_head_retry(const std::string& resource, milliseconds delay);
     /// Lets the head of a queue try at `time`, and not earlier.
     void reschedule_head_retry(queue& q, monotonic_time time);

@@ -129,8 +129,10 @@ struct formatter {
     }
     std::vector<std::string> operator()(const node_request::load_scripts& request) const {
         std::vector<std::string> out;
-        for (const command_kind kind : request.commands)
-            out.push_back(resp_command().arg("SCRIPT").arg("LOAD").arg(script_for(kind).text).finish());
+        for (const command_kind kind : request.commands) {
+            for (const bool shared : {false, true})
+                out.push_back(resp_command().arg("SCRIPT").arg("LOAD").arg(script_for(kind, shared).text).finish());
+        }
         return out;
     }
     std::vector<std::string> operator()(const node_request::delete_admission&) const {

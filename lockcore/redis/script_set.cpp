@@ -44,31 +44,52 @@ script make_node_script(std::string_view name) {
     return make_script({"command_marks.lua", name});
 }
 
-/// Makes a script about the holds of leases. It has no effect on a node whose command marks have changed since the last
-/// check of its settings (unchanged.lua).
-script make_holds_script(std::string_view name) {
-    return make_script(
-        {"command_marks.lua", "unchanged.lua", "call.lua", "lease.lua", "groups.lua", "holds.lua", "merge.lua", name});
+// Of each command about leases there are two scripts: for leases without shared resources, which are not to cost more
+// than they have to, and for a call with any (shared.lua).
+
+/// Makes the scripts of a command about the holds of leases. They have no effect on a node whose command marks have
+/// changed since the last check of its settings (unchanged.lua).
+std::array<script, 2> make_holds_scripts(std::string_view name) {
+    return {make_script({"command_marks.lua", "unchanged.lua", "call.lua", "lease.lua", "groups.lua", "holds.lua",
+                         "merge.lua", name}),
+            make_script({"command_marks.lua", "unchanged.lua", "call.lua", "lease.lua", "holds.lua", "caller.lua",
+                         "shared.lua", "groups.lua", "merge.lua", name})};
 }
 
-script make_acquire_script() {
-    return make_script({"command_marks.lua", "unchanged.lua", "call.lua", "lease.lua", "counters.lua",
-                        "acquire_free.lua", "holds.lua", "acquire.lua"});
+std::array<script, 2> make_acquire_scripts() {
+    return {
+        make_script({"command_marks.lua", "unchanged.lua", "call.lua", "lease.lua", "counters.lua", "acquire_free.lua",
+                     "holds.lua", "caller.lua", "acquire.lua", "shared.lua", "acquire_shared.lua"}),
+        make_script({"command_marks.lua", "unchanged.lua", "call.lua", "skip.lua", "lease.lua", "counters.lua",
+                     "acquire_free.lua", "holds.lua", "caller.lua", "acquire.lua", "skip_end.lua", "shared.lua",
+                     "acquire_shared.lua"})};
 }
 
-script make_confirm_script() {
-    return make_script(
-        {"command_marks.lua", "unchanged.lua", "call.lua", "lease.lua", "groups.lua", "counters.lua", "confirm.lua"});
+std::array<script, 2> make_confirm_scripts() {
+    return {make_script({"command_marks.lua", "unchanged.lua", "call.lua", "lease.lua", "groups.lua", "counters.lua",
+                         "confirm.lua"}),
+            make_script({"command_marks.lua", "unchanged.lua", "call.lua", "lease.lua", "holds.lua", "caller.lua",
+                         "shared.lua", "groups.lua", "counters.lua", "confirm.lua"})};
 }
 
-script make_top_up_script() {
-    return make_script({"command_marks.lua", "unchanged.lua", "call.lua", "lease.lua", "groups.lua", "counters.lua",
-                        "holds.lua", "merge.lua", "top_up.lua"});
+std::array<script, 2> make_top_up_scripts() {
+    return {make_script({"command_marks.lua", "unchanged.lua", "call.lua", "lease.lua", "groups.lua", "counters.lua",
+                         "holds.lua", "merge.lua", "top_up.lua"}),
+            make_script({"command_marks.lua", "unchanged.lua", "call.lua", "lease.lua", "holds.lua", "caller.lua",
+                         "shared.lua", "groups.lua", "counters.lua", "merge.lua", "top_up.lua"})};
 }
 
-script make_release_script() {
-    return make_script(
-        {"call.lua", "release_single.lua", "lease.lua", "groups.lua", "holds.lua", "merge.lua", "release.lua"});
+std::array<script, 2> make_release_scripts() {
+    return {make_script({"call.lua", "release_single.lua", "lease.lua", "groups.lua", "holds.lua", "merge.lua",
+                         "delete.lua", "release.lua"}),
+            make_script({"call.lua", "skip.lua", "release_single.lua", "skip_end.lua", "lease.lua", "holds.lua",
+                         "caller.lua", "shared.lua", "groups.lua", "merge.lua", "delete.lua", "shared_release.lua",
+                         "release.lua"})};
+}
+
+/// A script that is the same for shared leases.
+std::array<script, 2> make_both(std::initializer_list<std::string_view> names) {
+    return {make_script(names), make_script(names)};
 }
 
 void append_arguments(resp_command& out, command_kind kind, const lease_call& call, fencing_token token) {
@@ -76,8 +97,11 @@ void append_arguments(resp_command& out, command_kind kind, const lease_call& ca
         out.arg(call.cursor).arg(call.pattern);
         return;
     }
+    if (kind == command_kind::look) {
+        out.arg(call.tail);
+        return;
+    }
     out.arg(std::uint64_t{call.resources.size()});
-    if (kind == command_kind::look) return;
     out.arg(call.attempt_id.str());
     const auto ttl = static_cast<std::uint64_t>(call.ttl.count());
     const auto hold_max = static_cast<std::uint64_t>(call.hold_max.count());
@@ -132,20 +156,21 @@ void append_arguments(resp_command& out, command_kind kind, const lease_call& ca
 
 }  // namespace
 
-const script& script_for(command_kind kind) {
+const script& script_for(command_kind kind, bool shared) {
     // In the order of command_kind.
-    static const std::array<script, command_kinds> all = {make_holds_script("renew.lua"),
-                                                          make_holds_script("renew.lua"),
-                                                          make_top_up_script(),
-                                                          make_holds_script("close.lua"),
-                                                          make_release_script(),
-                                                          make_acquire_script(),
-                                                          make_confirm_script(),
-                                                          make_holds_script("inspect.lua"),
-                                                          make_script({"call.lua", "lease.lua", "look.lua"}),
-                                                          make_script({"list.lua"}),
-                                                          make_release_script()};
-    return all[static_cast<std::size_t>(kind)];
+    static const std::array<std::array<script, 2>, command_kinds> all = {
+        make_holds_scripts("renew.lua"),
+        make_holds_scripts("renew.lua"),
+        make_top_up_scripts(),
+        make_holds_scripts("close.lua"),
+        make_release_scripts(),
+        make_acquire_scripts(),
+        make_confirm_scripts(),
+        make_holds_scripts("inspect.lua"),
+        make_both({"call.lua", "lease.lua", "holds.lua", "caller.lua", "shared.lua", "look.lua"}),
+        make_both({"call.lua", "lease.lua", "holds.lua", "caller.lua", "shared.lua", "list.lua"}),
+        make_release_scripts()};
+    return all[static_cast<std::size_t>(kind)][shared ? 1 : 0];
 }
 
 const script& identify_script() {
@@ -169,13 +194,14 @@ const script& mark_script() {
 }
 
 const script& read_leases_script() {
-    static const script read_leases =
-        make_script({"command_marks.lua", "unchanged.lua", "call.lua", "read_leases.lua"});
+    static const script read_leases = make_script({"command_marks.lua", "unchanged.lua", "call.lua", "lease.lua",
+                                                   "holds.lua", "caller.lua", "shared.lua", "read_leases.lua"});
     return read_leases;
 }
 
 const script& install_script() {
-    static const script install = make_node_script("install.lua");
+    static const script install = make_script(
+        {"command_marks.lua", "call.lua", "lease.lua", "holds.lua", "caller.lua", "shared.lua", "install.lua"});
     return install;
 }
 
@@ -184,10 +210,13 @@ std::string format_batch(command_kind kind, std::span<const batch_item> items, s
     const bool has_counters =
         kind == command_kind::acquire || kind == command_kind::confirm || kind == command_kind::top_up;
     std::uint64_t keys = 1;
-    for (const batch_item& item : items)
+    bool has_shared = false;
+    for (const batch_item& item : items) {
         keys += item.target->call().resources.size() * (has_counters ? 2 : 1);
+        has_shared = has_shared || item.target->call().shared > 0;
+    }
 
-    const script& s = script_for(kind);
+    const script& s = script_for(kind, has_shared);
     resp_command out;
     if (with_source) {
         out.arg("EVAL").arg(s.text);
@@ -196,8 +225,16 @@ std::string format_batch(command_kind kind, std::span<const batch_item> items, s
     }
     out.arg(keys).arg("fg:node");
     for (const batch_item& item : items) {
-        for (const resource_name& r : item.target->call().resources)
-            out.arg("fg:lease:", r.str());
+        const lease_call& call = item.target->call();
+        const std::string suffix = call.shared > 0 ? '\t' + std::string(call.attempt_id.str()) : std::string();
+        for (std::size_t i = 0; i < call.resources.size(); ++i) {
+            const std::string& name = call.resources[i].str();
+            if (i + call.shared < call.resources.size()) {
+                out.arg("fg:lease:", name);
+            } else {
+                out.arg("fg:lease:", name + suffix);
+            }
+        }
         if (!has_counters) continue;
         for (const resource_name& r : item.target->call().resources)
             out.arg("fg:token:", std::uint64_t{r.bucket()});

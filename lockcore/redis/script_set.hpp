@@ -15,8 +15,8 @@ struct script {
     std::string sha1;
 };
 
-/// Returns the script of a command.
-const script& script_for(command_kind kind);
+/// Returns the script of a command. `shared`: for a call in which a lease has shared resources.
+const script& script_for(command_kind kind, bool shared = false);
 const script& identify_script();
 const script& readmit_script();
 const script& announce_script();

@@ -122,12 +122,13 @@ bool is_plain(std::string_view text) {
 }
 
 std::string find_invalid_argument(const acquire_request& request, const config& cfg) {
-    const auto& names = request.resources;
+    std::vector<resource_name> names = all_resources(request);
     if (names.empty() || names.size() > resources_max)
         return "a lease covers 1 to " + std::to_string(resources_max) + " resources";
     if (names_bytes(names) > names_bytes_max)
         return "the names of a lease have at most " + std::to_string(names_bytes_max) + " bytes together";
-    if (std::ranges::adjacent_find(names) != names.end()) return "resources must not name a resource twice";
+    std::ranges::sort(names);
+    if (std::ranges::adjacent_find(names) != names.end()) return "resources and shared must not name a resource twice";
     if (request.ttl < ttl_min || request.ttl > cfg.max_ttl) return ttl_bounds;
     if (request.wait < milliseconds{0} || request.wait > cfg.max_wait) return "wait must be 0 to max_wait";
     if (!is_plain(request.holder.principal) || !is_plain(request.holder.owner))
@@ -171,71 +172,73 @@ void lock_manager::stop() {
 
 asio::awaitable<result<lease>> lock_manager::acquire(acquire_request request) {
     std::ranges::sort(request.resources);
+    std::ranges::sort(request.shared);
     if (request.ttl == milliseconds{0}) request.ttl = impl_->cfg.default_ttl;
     if (std::string fault = find_invalid_argument(request, impl_->cfg); !fault.empty())
         return reject<lease>(std::move(fault));
-    shard& s = impl_->shard_of(request.resources.front());
+    shard& s = impl_->shard_of(first_resource(request));
     return run_on_shard(s, s.call<result<lease>>(input::acquire{{}, std::move(request)}));
 }
 
 asio::awaitable<result<lease>> lock_manager::renew(lease_claims claims, milliseconds ttl, std::string origin) {
-    if (claims.resources.empty()) return reject<lease>(no_resource);
+    if (has_no_resource(claims)) return reject<lease>(no_resource);
     if (ttl < ttl_min || ttl > impl_->cfg.max_ttl) return reject<lease>(ttl_bounds);
-    shard& s = impl_->shard_of(claims.resources.front());
+    shard& s = impl_->shard_of(first_resource(claims));
     return run_on_shard(s, s.call<result<lease>>(input::renew{{}, std::move(claims), ttl, std::move(origin)}));
 }
 
 asio::awaitable<result<lease>> lock_manager::inspect(lease_claims claims) {
-    if (claims.resources.empty()) return reject<lease>(no_resource);
-    shard& s = impl_->shard_of(claims.resources.front());
+    if (has_no_resource(claims)) return reject<lease>(no_resource);
+    shard& s = impl_->shard_of(first_resource(claims));
     return run_on_shard(s, s.call<result<lease>>(input::inspect{{}, std::move(claims)}));
 }
 
 asio::awaitable<result<release_outcome>> lock_manager::cancel(acquire_request request) {
     std::ranges::sort(request.resources);
+    std::ranges::sort(request.shared);
     if (request.ttl == milliseconds{0}) request.ttl = impl_->cfg.default_ttl;
     std::string fault = find_invalid_argument(request, impl_->cfg);
     if (request.idempotency_key.empty()) fault = "a request is cancelled by its idempotency key";
     if (!fault.empty()) return reject<release_outcome>(std::move(fault));
-    shard& s = impl_->shard_of(request.resources.front());
+    shard& s = impl_->shard_of(first_resource(request));
     return run_on_shard(s, s.call<result<release_outcome>>(input::cancel_request{{}, std::move(request)}));
 }
 
 asio::awaitable<result<release_outcome>> lock_manager::release(lease_claims claims, std::string origin) {
-    if (claims.resources.empty()) return reject<release_outcome>(no_resource);
-    shard& s = impl_->shard_of(claims.resources.front());
+    if (has_no_resource(claims)) return reject<release_outcome>(no_resource);
+    shard& s = impl_->shard_of(first_resource(claims));
     return run_on_shard(s, s.call<result<release_outcome>>(input::release{{}, std::move(claims), std::move(origin)}));
 }
 
 asio::awaitable<result<close_outcome>> lock_manager::close_to_new_holds(lease_claims claims) {
-    if (claims.resources.empty()) return reject<close_outcome>(no_resource);
-    shard& s = impl_->shard_of(claims.resources.front());
+    if (has_no_resource(claims)) return reject<close_outcome>(no_resource);
+    shard& s = impl_->shard_of(first_resource(claims));
     return run_on_shard(s, s.call<result<close_outcome>>(input::close_to_new_holds{{}, std::move(claims)}));
 }
 
 void lock_manager::reopen(lease_claims claims, close_outcome closed) {
-    if (claims.resources.empty()) return;
-    shard& s = impl_->shard_of(claims.resources.front());
+    if (has_no_resource(claims)) return;
+    shard& s = impl_->shard_of(first_resource(claims));
     asio::post(s.io(), [&s, claims = std::move(claims), closed] { s.reopen(claims, closed); });
 }
 
 asio::awaitable<result<release_outcome>> lock_manager::revoke(lease_claims claims, revocation request) {
-    if (claims.resources.empty()) return reject<release_outcome>(no_resource);
-    shard& s = impl_->shard_of(claims.resources.front());
+    if (has_no_resource(claims)) return reject<release_outcome>(no_resource);
+    shard& s = impl_->shard_of(first_resource(claims));
     return run_on_shard(
         s, s.call<result<release_outcome>>(input::revoke{
                {}, std::move(claims), std::move(request.actor), std::move(request.reason), std::move(request.origin)}));
 }
 
 asio::awaitable<result<keep_step>> lock_manager::keep(kept_lease kept, std::string origin) {
-    if (kept.current.claims.resources.empty()) return reject<keep_step>(no_resource);
-    shard& s = impl_->shard_of(kept.current.claims.resources.front());
+    if (has_no_resource(kept.current.claims)) return reject<keep_step>(no_resource);
+    shard& s = impl_->shard_of(first_resource(kept.current.claims));
     return run_on_shard(s, s.call<result<keep_step>>(input::keep{{}, std::move(kept), std::move(origin)}));
 }
 
 asio::awaitable<result<watch_step>> lock_manager::watch(lease_claims claims, milliseconds longest) {
-    if (claims.resources.empty()) return reject<watch_step>(no_resource);
-    shard& s = impl_->shard_of(claims.resources.front());
+    if (has_no_resource(claims)) return reject<watch_step>(no_resource);
+    shard& s = impl_->shard_of(first_resource(claims));
     return run_on_shard(s, s.call<result<watch_step>>(input::watch{{}, std::move(claims), longest}));
 }
 

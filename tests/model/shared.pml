@@ -1,4 +1,4 @@
-/* Shared leases on the nodes (docs/decisions.md, Shared leases) as a Promela model.
+/* Shared leases on the nodes (docs/protocol.md, SHARED LEASES) as a Promela model.
  * checks.tsv says with which macros it is searched.
  *
  * What is modelled. Three nodes, a majority is two. Three attempts want the resources `a` and `b`, each of them

@@ -19,7 +19,7 @@ constexpr const char* usage_text =
   --for SECONDS    run as many seeds as the time allows, of --seeds if they are given, else from --from on (default 1)
   --nodes N        simulate N nodes instead of the number drawn from the seed
   --profile NAME   everyday, quiet, short_leases, forgetful, shared_counters, jumping_clocks,
-                   ends_of_sync, recovering, drifting, failovers, repeats or cancellations
+                   ends_of_sync, recovering, drifting, failovers, repeats, cancellations or shared_leases
   --mutate NAME    leave out one rule; ends with success once its checker has found a violation; 'list' prints all
   --any-checker    with --mutate: count the violations of every checker
   --scripts FOLDER use the Lua files of this folder instead of the built-in ones

@@ -41,7 +41,7 @@ TEST(sim, many_seeds_break_no_promise_and_reach_every_probe) {
     ASSERT_NO_FATAL_FAILURE(run_seeds(seeds, {}, probes));
     // No seed draws these profiles; without them a mutation that they find would prove nothing.
     for (const profile kind : {profile::ends_of_sync, profile::recovering, profile::drifting, profile::failovers,
-                               profile::repeats, profile::cancellations}) {
+                               profile::repeats, profile::cancellations, profile::shared_leases}) {
         overrides wanted;
         wanted.kind = kind;
         ASSERT_NO_FATAL_FAILURE(run_seeds(seeds / 8, wanted, probes));

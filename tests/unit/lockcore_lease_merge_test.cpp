@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <iterator>
 
 namespace lockcore {
 namespace {
@@ -30,11 +31,12 @@ struct copy_of {
     milliseconds ttl = 10s, held = 0s;
     std::string live = id('a'), tombstones = {}, close_marks = {};
     std::string principal = "orders";
+    std::string names = {};
 
     std::string text() const {
         return nonce + ' ' + number + ' ' + std::to_string(renewals) + ' ' + std::to_string(ttl.count()) + ' ' +
-               std::to_string(held.count()) + " 5 -\n" + principal + "\nworker\n\n" + live + '\n' + tombstones + '\n' +
-               close_marks;
+               std::to_string(held.count()) + " 5 -\n" + principal + "\nworker\n" + names + '\n' + live + '\n' +
+               tombstones + '\n' + close_marks;
     }
 };
 
@@ -278,6 +280,50 @@ TEST_F(lease_merge_of_five_nodes_test, two_blocks_beside_one_lease_become_a_bloc
         add(lease_record::make_block(random_, 60s).format(), 5s, source);
     add(copy_of{}.text(), 5s, 2);
     expect_block();
+}
+
+/// Adds a copy of a lease that shares the resource.
+void add_shared(lease_merge& merge, char letter, std::size_t source) {
+    const std::string nonce(32, letter);
+    const std::string text = copy_of{.nonce = nonce, .names = "\tinventory/sku-1"}.text();
+    ASSERT_TRUE(merge.add(source, {"inventory/sku-1\t" + nonce, 5s, text}));
+}
+
+TEST_F(lease_merge_of_five_nodes_test, shared_leases_that_may_be_valid_are_all_copied) {
+    for (const std::size_t source : {0U, 1U})
+        add_shared(merge_, 'a', source);
+    for (const std::size_t source : {0U, 1U, 2U})
+        add_shared(merge_, 'b', source);
+    add_shared(merge_, 'c', 3);
+    std::vector<lease_copy> all = merge_.take(1);
+    ASSERT_EQ(all.size(), 1U) << "a page";
+    std::ranges::move(merge_.take(100), std::back_inserter(all));
+    ASSERT_EQ(all.size(), 2U);
+    std::ranges::sort(all, {}, &lease_copy::resource);
+    for (const std::size_t n : {0U, 1U}) {
+        const std::string nonce(32, n == 0 ? 'a' : 'b');
+        EXPECT_EQ(all[n].resource, "inventory/sku-1\t" + nonce);
+        const auto merged = lease_record::parse(all[n].value);
+        ASSERT_TRUE(merged);
+        EXPECT_EQ(merged->attempt_id.str(), nonce);
+        EXPECT_EQ(merged->shared, std::vector{*resource_name::parse("inventory/sku-1")});
+        EXPECT_EQ(merged->stamp, 0U);
+    }
+}
+
+TEST_F(lease_merge_of_five_nodes_test, shared_and_exclusive_lease_that_may_be_valid_become_a_block) {
+    for (const std::size_t source : {0U, 1U})
+        add_shared(merge_, 'a', source);
+    for (const std::size_t source : {2U, 3U})
+        add(copy_of{.nonce = std::string(32, 'b')}.text(), 5s, source);
+    expect_block();
+}
+
+TEST_F(lease_merge_of_five_nodes_test, unreadable_copy_of_one_key_counts_for_all_of_the_resource) {
+    add_shared(merge_, 'a', 0);
+    ASSERT_TRUE(merge_.add(1, {"inventory/sku-1\t" + std::string(32, 'c'), 5s, "stranger"}));
+    ASSERT_TRUE(merge_.add(1, {"inventory/sku-1\t" + std::string(32, 'd'), 5s, copy_of{}.text()}));
+    EXPECT_EQ(merge_.take(100).size(), 1U) << "two nodes are unknown, and one has it";
 }
 
 TEST_F(lease_merge_test, blocks_have_nonces_of_their_own) {

@@ -157,6 +157,21 @@ TEST(lease_id, keeps_any_names_apart) {
     EXPECT_EQ(verify_lease_id(sign_lease_id(claims, 0, mac), 0, mac)->resources, claims.resources);
 }
 
+TEST(lease_id, shared_names_are_kept_apart) {
+    const auto a = *resource_name::parse("a"), b = *resource_name::parse("b"), c = *resource_name::parse("c");
+    using list = std::vector<resource_name>;
+    for (const auto& [resources, shared] :
+         std::vector<std::pair<list, list>>{{{a}, {b, c}}, {{a, b}, {c}}, {{}, {a}}, {{}, {a, b}}}) {
+        const hmac_sha256 mac(std::string(32, 'k'));
+        lease_claims claims = some_claims();
+        claims.resources = resources;
+        claims.shared = shared;
+        const auto opened = verify_lease_id(sign_lease_id(claims, 0, mac), 0, mac);
+        ASSERT_TRUE(opened);
+        EXPECT_EQ(*opened, claims);
+    }
+}
+
 TEST(lease_id, longest_is_within_its_limit) {
     const hmac_sha256 mac(std::string(32, 'k'));
     lease_claims claims = some_claims();
@@ -270,7 +285,7 @@ TEST(lease_id, signed_text_of_another_form_is_not_authentic) {
          {text("2", nonce, "7\n5", "a\tb", hold), text("", nonce, "7\n5", "a\tb", hold),
           text("1", std::string(31, 'a'), "7\n5", "a\tb", hold), text("1", nonce, "x\n5", "a\tb", hold),
           text("1", nonce, "7\nx", "a\tb", hold), text("1", nonce, "7\n-1", "a\tb", hold),
-          text("1", nonce, "7\n9223372036854775807", "a\tb", hold), text("1", nonce, "7\n5", "a\t\tb", hold),
+          text("1", nonce, "7\n9223372036854775807", "a\tb", hold), text("1", nonce, "7\n5", "a\t\t\tb", hold),
           text("1", nonce, "7\n5", "", hold), text("1", nonce, "7\n5", "a\tb", "b"), std::string("1"), std::string()})
         EXPECT_EQ(verify_lease_id(sign_text(mac, other), 0, mac).error().code, errc::lease_not_authentic) << other;
     const auto has_other_form = [&](const std::string& id) {

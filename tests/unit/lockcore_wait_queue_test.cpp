@@ -176,6 +176,23 @@ TEST(wait_queue, continues_the_count_of_the_previous_queue) {
     EXPECT_EQ(q.handed_over(), 0);
 }
 
+TEST(wait_queue, shared_requests_at_the_head_contend_together) {
+    using tickets = std::vector<wait_queue::ticket>;
+    wait_queue q(limits_of_five_nodes);
+    for (const wait_queue::ticket t : {1U, 2U, 4U})
+        q.join(t, true);
+    EXPECT_EQ(q.contenders(), (tickets{1, 2, 4}));
+    q.join(3);
+    EXPECT_EQ(q.contenders(), (tickets{1, 2})) << "up to the first exclusive one";
+    EXPECT_FALSE(q.contends(3));
+    EXPECT_FALSE(q.contends(4));
+    q.leave(1);
+    q.leave(2);
+    EXPECT_EQ(q.contenders(), (tickets{3})) << "an exclusive one contends alone";
+    q.leave(3);
+    EXPECT_EQ(q.contenders(), (tickets{4}));
+}
+
 TEST(wait_queue, no_hand_over_without_waiters_or_when_disabled) {
     EXPECT_FALSE(wait_queue(limits_of_five_nodes).begin_handoff());
     wait_queue never({3, 0});

@@ -29,13 +29,15 @@ struct holder {
 struct lease_claims {
     nonce attempt_id;       ///< Identifies the grant.
     fencing_token token{};  ///< Equal on a majority of the nodes.
-    /// 1 to resources_max names of at most names_bytes_max, sorted, without duplicates.
+    /// 1 to resources_max names of at most names_bytes_max, together with `shared`; sorted, without duplicates.
     std::vector<resource_name> resources;
     lockcore::holder holder;
     wall_time granted_at;  ///< Identifies the lease's copies too (lease_record::is_same_lease).
     hold_id hold;          ///< The hold that this lease_id identifies.
     /// The lease may have further holds: its owner has a name, or it was acquired with an idempotency key.
     bool may_be_shared = false;
+    /// Resources that others may share; none is in `resources`. Sorted.
+    std::vector<resource_name> shared{};
     friend bool operator==(const lease_claims&, const lease_claims&) = default;
 };
 
@@ -58,7 +60,8 @@ struct lease {
 /// A request for a lease. A holder with a named owner that requests the same resources again while it holds them gets
 /// the same token with one more hold.
 struct acquire_request {
-    /// 1 to resources_max different names of at most names_bytes_max: all or none, under one token.
+    /// 1 to resources_max different names of at most names_bytes_max, together with `shared`: all or none, under one
+    /// token.
     std::vector<resource_name> resources;
     lockcore::holder holder;
     milliseconds ttl{};    ///< 0: config::default_ttl.
@@ -85,7 +88,28 @@ struct acquire_request {
     /// null: it may not wait, and fails with errc::too_many_waiters. Called on the thread of the shard; must neither
     /// block nor throw.
     std::function<std::shared_ptr<void>()> admit_waiter{};
+    /// Resources that any number of leases may share, while no lease has one of them in `resources`. A waiting request
+    /// for it in `resources` is not overtaken by later ones for it in `shared`.
+    std::vector<resource_name> shared{};
 };
+
+/// Returns whether a request or claims name no resource at all.
+template <class Names>
+bool has_no_resource(const Names& of) {
+    return of.resources.empty() && of.shared.empty();
+}
+/// Returns the first name of a request or of claims.
+template <class Names>
+const resource_name& first_resource(const Names& of) {
+    return of.resources.empty() ? of.shared.front() : of.resources.front();
+}
+/// Returns all names of a request or of claims, the shared ones last.
+template <class Names>
+std::vector<resource_name> all_resources(const Names& of) {
+    std::vector<resource_name> out = of.resources;
+    out.insert(out.end(), of.shared.begin(), of.shared.end());
+    return out;
+}
 
 /// A lease as an observer sees it, who has no right to it.
 struct live_lease {

@@ -1,6 +1,7 @@
 -- ACQUIRE (docs/protocol.md R1, HAND-OVER, SEVERAL RESOURCES): grants any number of leases in one call, each for all of
 -- its resources or none.
--- KEYS  fg:node, then for each lease: its lease keys, then its counter keys
+-- KEYS  fg:node, then for each lease: its lease keys, then its counter keys; the key of a shared resource ends with a
+--       tab and the nonce (shared.lua)
 -- ARGV  run id, then for each lease: number of resources, nonce, ttl in ms, hint (0 = none), previous nonce ('' =
 --       none), id of the previous hold, tail, wake mark ('' = none)
 --       tail: the lease without nonce and token, see docs/protocol.md, "State"
@@ -8,7 +9,7 @@
 -- Reply one string for each lease:
 --       '0 counter' granted; '0 counter 1' granted, and the previous lease was replaced
 --       '1 ms number' another holder's: its PTTL (-1 = no ttl) and the higher of its stamp and its token, 0 if the
---       value is no lease
+--       value is no lease; for an index or a wait mark the highest counter
 --       '4' the tokens of the epoch are used up
 --       '6 ms lease' the same holder's (equal principal, owner and resources), or that of the same principal and
 --       resources with the same idempotency key
@@ -16,17 +17,8 @@
 --       'E' a counter key has no counter: no effect
 --       error UNINIT if the node is not admitted under this run id: no effect for any lease.
 -- Why atomic: no other ACQUIRE may run between the test that the lease is free and the new counter.
--- acquire_free.lua is in front of it: here begins what it leaves over.
-
-local function without_owner(identity) return (string.gsub(identity, '^(\n[^\n]*\n)[^\n]*', '%1')) end
--- Returns whether the same caller asks again: equal principal, named owner and resources; or an equal idempotency key
--- of the same principal, with any owner.
-local function is_same_caller(l, keys, identity)
-  if keys ~= '-' and contains(l.keys, string.sub(keys, 1, 16)) then
-    return without_owner(l.identity) == without_owner(identity)
-  end
-  return l.identity == identity and not string.find(identity, '^\n[^\n]*\n\n')
-end
+-- acquire_free.lua is in front of it: here begins what it leaves over. What needs shared leases is left to
+-- acquire_shared.lua.
 
 -- The higher of the stamp and the token of a lease; '0' if the value is no lease.
 local function highest_number(l)
@@ -34,18 +26,18 @@ local function highest_number(l)
   return tonumber(l.stamp) > tonumber(l.token) and l.stamp or l.token
 end
 
--- Answers that other leases are there, of which the last one ends after `left`.
-local function refuse(k, n, left, number, tail, wake_mark)
-  local keys, identity = string.match(tail, '^%d+ %d+ %d+ %d+ (%S+)(\n[^\n]*\n[^\n]*\n[^\n\1]*)\n')
+-- Answers that other leases are there, under the keys `places`, of which the last one ends after `left`.
+local function refuse(k, n, places, left, number, tail, wake_mark)
+  local keys, identity = parse_caller(tail)
   local first, is_own = leases[k], true
   for i = k, k + n - 1 do
     local l = leases[i]
     is_own = is_own and l and l ~= FOREIGN and l.nonce == first.nonce and is_same_caller(l, keys, identity)
   end
-  local reply = is_own and '6 ' .. left .. ' ' .. redis.call('GET', KEYS[k]) or '1 ' .. left .. ' ' .. number
+  local reply = is_own and '6 ' .. left .. ' ' .. redis.call('GET', places[k]) or '1 ' .. left .. ' ' .. number
   for i = k, k + n - 1 do
     local l = leases[i]
-    if l and l ~= FOREIGN then leave_wake_mark(KEYS[i], l, wake_mark) end
+    if l and l ~= FOREIGN then leave_wake_mark(places[i], l, wake_mark) end
   end
   return reply
 end
@@ -74,11 +66,14 @@ local function raise_own(key, l, ttl, text)
   write_lease(key, l, math.max(tonumber(ttl), time_left(key, l)))
 end
 
+local function has_index(key) return redis.pcall('GETRANGE', key, '0', '6') == 'shared ' end
+
 local function acquire(k, n, nonce, ttl, hint, previous, previous_hold, tail, wake_mark)
   local previous_found, other_holds, longest, number = 0, '', nil, nil
   for i = k, k + n - 1 do
     local l = leases[i] or read_lease(KEYS[i])
     leases[i] = l
+    if l == FOREIGN and has_index(KEYS[i]) then return nil end
     if l and l.nonce == previous then
       previous_found, other_holds = previous_found + 1, merge_ids(other_holds, remove_id(l.ids, previous_hold))
     elseif l and l.nonce ~= nonce then
@@ -87,11 +82,12 @@ local function acquire(k, n, nonce, ttl, hint, previous, previous_hold, tail, wa
     end
   end
   if longest then
-    return refuse(k, n, longest, number, tail, wake_mark)
+    return refuse(k, n, KEYS, longest, number, tail, wake_mark)
   elseif other_holds ~= '' then
     return release_previous(k, n, previous, previous_hold, other_holds)
   end
   return grant(k, n, nonce, ttl, hint, tail, previous_found, raise_own)
 end
 
-return (for_each_lease(2, 8, acquire, replies, next_argument, next_key))
+replies, next_argument, next_key = for_each_lease(2, 8, acquire, replies, next_argument, next_key)
+if next_argument > #ARGV then return replies end

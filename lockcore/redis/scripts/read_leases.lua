@@ -3,7 +3,8 @@
 -- KEYS  fg:node
 -- ARGV  run id, base of the first page ('' = this is the first), cursor ('0' = from the start), leases after which a
 --       page ends
--- Reply array: base, next cursor ('0' = the end), then for each lease: its name, its PTTL (-1 = no ttl), its value
+-- Reply array: base, next cursor ('0' = the end), then for each lease: its name (of a shared one with a tab and its
+--       nonce), its PTTL (-1 = no ttl), its value
 --       value: '?' if it is no string or longer than a lease can be; any other value of another writer as it is
 --       error UNINIT if this is another process, the node is not admitted under this run id and base, or its command
 --       marks have changed: all pages must be read again.
@@ -22,11 +23,13 @@ repeat
   local part = redis.call('SCAN', cursor, 'MATCH', 'fg:lease:*', 'COUNT', 50)
   cursor, rounds = part[1], rounds + 1
   for _, key in ipairs(part[2]) do
-    local text = read_text(key, '16384')
-    out[#out + 1] = string.sub(key, 10)
-    out[#out + 1] = redis.call('PTTL', key)
-    out[#out + 1] = text or '?'
-    found = found + 1
+    if has_lease(key) then
+      local text = read_text(key, '16384')
+      out[#out + 1] = string.sub(key, 10)
+      out[#out + 1] = redis.call('PTTL', key)
+      out[#out + 1] = text or '?'
+      found = found + 1
+    end
   end
 until cursor == '0' or found >= tonumber(ARGV[4]) or rounds == 8
 out[2] = cursor

@@ -24,16 +24,6 @@ local function remove_key(keys, id)
   return #others == 0 and '-' or table.concat(others, ',')
 end
 
--- Deletes the lease under a key, and notifies the managers that left a wake mark in it. Returns how many.
-local function delete_lease(key, l, own_wake_mark, text)
-  redis.call('DEL', key)
-  local notified = 0
-  for mark in string.gmatch(l.wake_marks, '\1(%x+)') do
-    if mark ~= own_wake_mark then notified = notified + redis.call('PUBLISH', 'fg:wake:' .. mark, text) end
-  end
-  return notified
-end
-
 -- Releases a lease with any holds.
 local function release_any(k, n, nonce, own_wake_mark, scope, id)
   local leases, is_owned = read_group(k, n, nonce)
@@ -45,7 +35,7 @@ local function release_any(k, n, nonce, own_wake_mark, scope, id)
   if scope == '1' then all.ids = '' end
   for i, l in pairs(leases) do
     if all.ids == '' then
-      local text = nonce .. ' ' .. string.sub(KEYS[i], 10) .. (scope == '1' and ' revoked' or '')
+      local text = nonce .. ' ' .. name_of(KEYS[i]) .. (scope == '1' and ' revoked' or '')
       notified = notified + delete_lease(KEYS[i], l, own_wake_mark, text)
     else
       l.ids, l.tombstones, l.close_marks = all.ids, all.tombstones, all.close_marks

@@ -40,13 +40,15 @@ void checkers::complete(const attempt& a, sim_nonce nonce, std::uint64_t token) 
             fail(checker::tokens, "resource " + number(r) + " was granted with " + token_text(token) +
                                       " to a request that began after " + token_text(a.before[r]) + " was complete");
         }
-        const auto [known, is_new] = tokens_[r].try_emplace(token, nonce);
-        if (!is_new && known->second != nonce) {
+        const bool shared = is_shared(a.resources, r);
+        const auto [known, is_new] = tokens_[r].try_emplace(token, token_owner{nonce, shared});
+        if (!is_new && known->second.nonce != nonce && !(shared && known->second.shared)) {
             fail(checker::tokens, "resource " + number(r) + " was granted twice with " + token_text(token));
         } else if (is_new && std::next(known) != tokens_[r].end()) {
             ctx_.hit(probe::two_grants_overlapped);
         }
         highest_complete_[r] = std::max(highest_complete_[r], token);
+        if (!shared) highest_complete_.exclusive[r] = std::max(highest_complete_.exclusive[r], token);
     });
 }
 
@@ -130,12 +132,16 @@ void checkers::lease_valid(resource_set set, sim_nonce nonce, sim_time until) {
                 v.until = std::max(v.until, until);
                 continue;
             }
+            if (v.shared && is_shared(set, r)) {
+                ctx_.hit(probe::lease_shared);
+                continue;
+            }
             fail(checker::exclusion, "resource " + number(r) + ": the lease of attempt " + number(nonce) +
                                          " is valid until " + number(static_cast<std::uint64_t>(until.count())) +
                                          " us, that of attempt " + number(v.nonce) + " until " +
                                          number(static_cast<std::uint64_t>(v.until.count())) + " us");
         }
-        if (!known) valid.push_back({nonce, until});
+        if (!known) valid.push_back({nonce, until, is_shared(set, r)});
     });
 }
 
@@ -164,24 +170,26 @@ void checkers::lease_reported_alive(resource_set set, sim_nonce nonce, std::uint
                                     const char* command) {
     if (upgraded_.contains(nonce) && (!ctx_.config.exclusion_promised() || end_requested_.contains(nonce))) return;
     for_each_resource(set, [&](std::uint32_t r) {
-        if (before[r] <= token) return;
+        const std::uint64_t newest = is_shared(set, r) ? before.exclusive[r] : before[r];
+        if (newest <= token) return;
         fail(checker::staleness, std::string(command) + " said that " + token_text(token) + " is alive on resource " +
-                                     number(r) + ", and " + token_text(before[r]) + " was complete before it began");
+                                     number(r) + ", and " + token_text(newest) + " was complete before it began");
     });
 }
 
-void checkers::stamped(std::uint32_t node, std::uint32_t resource, sim_nonce nonce, std::uint64_t number_on_node,
-                       std::uint64_t token) {
+void checkers::stamped(std::uint32_t node, std::uint32_t resource, bool shared, sim_nonce nonce,
+                       std::uint64_t number_on_node, std::uint64_t token) {
     if (const auto c = closed_.find(nonce); c != closed_.end() && c->second.deleted_on[node])
         c->second.was_put_back = true;
     stamp& last = stamps_[node][resource];
-    const bool rises = last.nonce == nonce ? number_on_node >= last.number : number_on_node > last.number;
+    const bool may_be_equal = last.nonce == nonce || (last.shared && shared);
+    const bool rises = may_be_equal ? number_on_node >= last.number : number_on_node > last.number;
     if (!rises) {
         fail(checker::stamps, "node " + number(node) + " was stamped with " + token_text(number_on_node) +
                                   " by attempt " + number(nonce) + " after " + token_text(last.number) +
                                   " by attempt " + number(last.nonce) + ", resource " + number(resource));
     }
-    if (number_on_node >= last.number) last = {nonce, number_on_node};
+    if (number_on_node >= last.number) last = {nonce, number_on_node, shared};
     if (token != number_on_node) {
         if (upgraded_.insert(nonce).second) ctx_.hit(probe::lease_upgraded);
         return;

@@ -23,8 +23,12 @@ struct violation {
 /// event to it; it keeps the first violation.
 class checkers {
   public:
-    /// The highest complete token of each resource at the time a request began.
-    using token_floors = std::array<std::uint64_t, sim_resources_max>;
+    /// The highest complete tokens of the resources at the time a request began.
+    struct token_floors {
+        std::array<std::uint64_t, sim_resources_max> any{}, exclusive{};
+        std::uint64_t& operator[](std::uint32_t r) { return any[r]; }
+        const std::uint64_t& operator[](std::uint32_t r) const { return any[r]; }
+    };
 
     explicit checkers(context& ctx) : ctx_(ctx) {}
 
@@ -32,9 +36,9 @@ class checkers {
     /// Ignores the violations of all other checkers.
     void report_only(checker c) { only_ = c; }
 
-    // C1: tokens of a resource are unique, and a grant that was requested after another was complete
-    // has the higher one. A token is complete when a majority of the nodes was stamped with it within 2 D of the first
-    // request: a gateway counts no reply that it reads later than D.
+    // C1: tokens of a resource are unique, but for those of leases that share it, and a grant that was requested after
+    // another was complete has the higher one. A token is complete when a majority of the nodes was stamped with it
+    // within 2 D of the first request: a gateway counts no reply that it reads later than D.
     token_floors highest_complete() const { return highest_complete_; }
     /// A gateway sent the first ACQUIRE of an attempt.
     void attempt_begun(resource_set set, sim_nonce nonce);
@@ -45,7 +49,8 @@ class checkers {
     void guard_accepted(std::uint32_t server, std::uint32_t resource, std::uint64_t token);
     void stock_counted(std::uint32_t resource, std::uint64_t sold, std::uint64_t gone);
 
-    // C4: no two leases are valid at the same time. `until` is in real time, computed from the holder's clock.
+    // C4: no two leases are valid at the same time, but those that share the resource. `until` is in real time,
+    // computed from the holder's clock.
     void lease_valid(resource_set set, sim_nonce nonce, sim_time until);
     /// The holder does not use the lease after `until`.
     void lease_valid_only(sim_nonce nonce, sim_time until);
@@ -76,10 +81,11 @@ class checkers {
     /// Somebody called for the release of the last hold, or for the revocation.
     void end_requested(sim_nonce nonce) { end_requested_.insert(nonce); }
 
-    // C8: stamps on one node by different owners strictly increase, whatever data it lost
-    // (docs/protocol-proof.md, "Tokens").
+    // C8: stamps on one node by different owners strictly increase, whatever data it lost (docs/protocol-proof.md,
+    // "Tokens"); of leases that share the resource they do not fall.
     // A lease whose stamp differs from its token is renewed by UPGRADE, or not counted yet.
-    void stamped(std::uint32_t node, std::uint32_t resource, sim_nonce nonce, std::uint64_t stamp, std::uint64_t token);
+    void stamped(std::uint32_t node, std::uint32_t resource, bool shared, sim_nonce nonce, std::uint64_t stamp,
+                 std::uint64_t token);
 
     // C9: within the validity of a lease, and while a hold is left, its holder is never answered that the lease
     // is lost. Exceptions: a node had a fault since the last request whose answer confirmed the lease for this time;
@@ -120,10 +126,16 @@ class checkers {
     struct valid_lease {
         sim_nonce nonce;
         sim_time until;
+        bool shared;
     };
     struct stamp {
         sim_nonce nonce = 0;
         std::uint64_t number = 0;
+        bool shared = false;
+    };
+    struct token_owner {
+        sim_nonce nonce = 0;
+        bool shared = false;
     };
     struct attempt {
         resource_set resources = 0;
@@ -158,7 +170,7 @@ class checkers {
     std::map<sim_nonce, std::vector<answered_hold>> holds_;
     std::set<sim_nonce> revoked_, upgraded_, end_requested_;
     token_floors highest_complete_{};
-    std::array<std::map<std::uint64_t, sim_nonce>, sim_resources_max> tokens_;
+    std::array<std::map<std::uint64_t, token_owner>, sim_resources_max> tokens_;
     struct guarded_database {
         bool lets_in = true;
         token_floors before{};    ///< The highest complete tokens when its change of generation began.

@@ -81,9 +81,16 @@ class random_commands {
         lockcore::node_request::install request;
         request.run_id = draw_run();
         request.mark = draw_node_mark();
-        for (const auto& name : draw_resources())
-            request.leases.push_back({name.str(), r_.between(milliseconds{60s}, milliseconds{900s}),
-                                      r_.chance(800) ? both_.lease(name) : "text"});
+        for (const auto& name : draw_resources()) {
+            const milliseconds left = r_.between(milliseconds{60s}, milliseconds{900s});
+            const std::string shared = both_.shared_lease(name, r_.below(9));
+            if (!shared.empty()) {
+                const std::string nonce = shared.substr(0, lockcore::nonce::size);
+                request.leases.push_back({name.str() + '\t' + nonce, left, shared});
+            } else {
+                request.leases.push_back({name.str(), left, r_.chance(800) ? both_.lease(name) : "text"});
+            }
+        }
         ask_node(request);
     }
     void read_leases() {
@@ -108,11 +115,10 @@ class random_commands {
         resp_command c;
         c.arg("EVAL")
             .arg(
-                "for i, key in ipairs(KEYS) do local left = redis.call('PTTL', key) "
+                "local keys = redis.call('SCAN', '0', 'MATCH', 'fg:lease:*', 'COUNT', '100000')[2] "
+                "for _, key in ipairs(keys) do local left = redis.call('PTTL', key) "
                 "if left >= 0 then redis.call('PEXPIRE', key, left - ARGV[1]) end end")
-            .arg(std::uint64_t{names_.size()});
-        for (const auto& name : names_)
-            c.arg("fg:lease:", name.str());
+            .arg("0");
         both_.ask(c.arg(static_cast<std::uint64_t>(span.count())).finish());
     }
     /// Writes what no gateway writes: other types, other texts, no ttl.
@@ -187,23 +193,30 @@ class random_commands {
         call.hold = lockcore::hold_id::of_grant(call.attempt_id);
         const lockcore::resource_name first = call.resources.front();
         std::uint64_t number = both_.counter(first);
-        if (const auto there = lockcore::lease_record::parse(both_.lease(first)); there && r_.chance(850)) {
+        if (r_.chance(400)) call.shared = 1 + r_.below(static_cast<std::uint32_t>(call.resources.size()));
+        const std::string shared_lease = both_.shared_lease(first, r_.below(9));
+        const std::string known = shared_lease.empty() || r_.chance(200) ? both_.lease(first) : shared_lease;
+        if (const auto there = lockcore::lease_record::parse(known); there && r_.chance(850)) {
             call.attempt_id = there->attempt_id;
             number = value_of(there->token);
             call.hold = lockcore::hold_id::of_grant(call.attempt_id);
             if (r_.chance(900)) claims.holder = there->holder;
             if (r_.chance(900)) {
-                call.resources = there->resources;
+                call.resources = all_resources(*there);
+                call.shared = there->shared.size();
                 if (call.resources.empty()) call.resources.push_back(first);
             }
         }
         if (r_.chance(400)) call.hold = lockcore::hold_id::from_bits(1 + r_.below(4));
-        if (kind == command_kind::look) call.resources.resize(1, first);
+        if (kind == command_kind::look) {
+            call.resources.resize(1, first);
+            call.shared = std::min<std::size_t>(call.shared, 1);
+        }
         if (kind == command_kind::confirm || r_.chance(80)) number += r_.below(3);
         if (r_.chance(50) && number > 1) --number;
         token = fencing_token{number};
         if (kind == command_kind::acquire) {
-            if (r_.chance(350)) call.previous = call.attempt_id;
+            if (call.shared == 0 && r_.chance(350)) call.previous = call.attempt_id;
             call.previous_hold = call.hold;
             if (call.previous || r_.chance(850))
                 call.attempt_id = lockcore::nonce::from_bits(0, 1 + r_.below(1'000'000));
@@ -214,7 +227,9 @@ class random_commands {
         const bool is_error = kind != command_kind::top_up && r_.chance(kind == command_kind::acquire ? 60 : 10);
         call.ttl = is_error ? 0ms : r_.pick(ttls);  // TOP-UP makes 1 ms of 0
         claims.attempt_id = call.attempt_id;
-        claims.resources = call.resources;
+        const auto exclusive = static_cast<std::ptrdiff_t>(call.resources.size() - call.shared);
+        claims.resources.assign(call.resources.begin(), call.resources.begin() + exclusive);
+        claims.shared.assign(call.resources.begin() + exclusive, call.resources.end());
         claims.hold = call.hold;
         const std::string key = r_.chance(300) ? hex16(1 + r_.below(12)) + hex16(r_.below(2)).substr(8) : "";
         const std::string initial_mark = kind != command_kind::top_up && r_.chance(300) ? draw_mark() : "";
@@ -264,7 +279,7 @@ TEST(node_differential, simulated_server_answers_like_redis) {
     const auto names = make_names();
     std::map<std::string, int> seen;
     for (std::uint64_t seed = 1; seed <= 30; ++seed) {
-        two_servers both(redis.config().nodes[0].port, names);
+        two_servers both(redis.config().nodes[0].port);
         random_commands commands(seed, both, names);
         for (int i = 0; i < 400; ++i) {
             commands.step();

@@ -14,7 +14,7 @@ namespace sim {
 class two_servers {
   public:
     /// The real server on this port is emptied.
-    two_servers(std::uint16_t port, const std::vector<lockcore::resource_name>& names);
+    explicit two_servers(std::uint16_t port);
 
     /// Sends one command to both servers and compares the answers.
     void ask(const std::string& resp);
@@ -31,6 +31,8 @@ class two_servers {
     const std::string& run_id() const { return simulated_.run_id; }
     std::string node_field(std::string_view name);
     std::string lease(const lockcore::resource_name& name);
+    /// Returns one of the leases that share a resource; empty: there is none.
+    std::string shared_lease(const lockcore::resource_name& name, std::uint32_t number);
     /// Returns the stamp of a lease, as its second word begins with it, or the base of the node if that is higher.
     std::string version(const lockcore::resource_name& name);
     std::uint64_t counter(const lockcore::resource_name& name);
@@ -43,7 +45,6 @@ class two_servers {
     void compare_answer(lockcore::command_kind kind, bool several, std::string here, std::string there) const;
     void compare_messages();
 
-    const std::vector<lockcore::resource_name>& names_;
     redis_server simulated_;
     redis_connection real_, subscriber_;
     std::vector<std::string> messages_;

@@ -51,7 +51,7 @@ const lockcore::resource_name& name_of(const options& o, std::uint32_t resource)
 
 std::vector<lockcore::resource_name> names_of(const options& o, resource_set set) {
     std::vector<lockcore::resource_name> out;
-    for_each_resource(set, [&](std::uint32_t r) { out.push_back(name_of(o, r)); });
+    for_each_resource(set & ((1U << shared_bits) - 1), [&](std::uint32_t r) { out.push_back(name_of(o, r)); });
     return out;
 }
 
@@ -63,6 +63,15 @@ resource_set set_of(const std::vector<lockcore::resource_name>& names) {
     resource_set out = 0;
     for (const auto& name : names)
         out |= static_cast<resource_set>(1U << resource_of(name.str()));
+    return out;
+}
+
+resource_set set_of(const lockcore::lease_call& call) {
+    resource_set out = 0;
+    for (std::size_t i = 0; i < call.resources.size(); ++i) {
+        const bool shares = i + call.shared >= call.resources.size();
+        out |= static_cast<resource_set>(1U << (resource_of(call.resources[i].str()) + (shares ? shared_bits : 0)));
+    }
     return out;
 }
 

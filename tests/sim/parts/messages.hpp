@@ -42,9 +42,16 @@ sim_nonce nonce_of_lease(std::string_view lease);
 
 /// The name of a resource; names of one bucket share a counter (options::bucket_of).
 const lockcore::resource_name& name_of(const options& o, std::uint32_t resource);
+/// Returns the names of the resources that are not shared.
 std::vector<lockcore::resource_name> names_of(const options& o, resource_set set);
 /// Returns the number of the resource with this name.
 std::uint32_t resource_of(std::string_view name);
 resource_set set_of(const std::vector<lockcore::resource_name>& names);
+/// Returns the resources of a request or of claims.
+template <class Names>
+resource_set set_of(const Names& of) {
+    return static_cast<resource_set>(set_of(of.resources) | set_of(of.shared) << shared_bits);
+}
+resource_set set_of(const lockcore::lease_call& call);
 
 }  // namespace sim

@@ -149,7 +149,13 @@ resource_set sim_client::draw_resources() {
     resource_set set = static_cast<resource_set>(1U << ctx_.rng.below(ctx_.config.resources));
     while (ctx_.config.several_per_thousand > 0 && ctx_.rng.chance(ctx_.config.several_per_thousand))
         set |= static_cast<resource_set>(1U << ctx_.rng.below(ctx_.config.resources));
-    return set;
+    if (ctx_.config.shared_per_thousand == 0) return set;
+    resource_set out = 0;
+    for_each_resource(set, [&](std::uint32_t r) {
+        const bool shares = only_reads_ || ctx_.rng.chance(ctx_.config.shared_per_thousand);
+        out |= static_cast<resource_set>(1U << (r + (shares ? shared_bits : 0)));
+    });
+    return out;
 }
 
 // --- calls to a gateway
@@ -182,6 +188,7 @@ void sim_client::ask(op_kind kind, lockcore::core_input asked, milliseconds wait
 lockcore::acquire_request sim_client::make_request(resource_set set, milliseconds ttl) {
     lockcore::acquire_request out;
     out.resources = names_of(ctx_.config, set);
+    out.shared = names_of(ctx_.config, set >> shared_bits);
     out.holder = holder_;
     out.ttl = ttl;
     if (ctx_.rng.chance(ctx_.config.keys_per_thousand))
@@ -272,7 +279,7 @@ void sim_client::take_lease(const lease& granted) {
     lease_ = {};
     lease_.nonce = to_number(granted.claims.attempt_id);
     lease_.token = value_of(granted.claims.token);
-    lease_.resources = set_of(granted.claims.resources);
+    lease_.resources = set_of(granted.claims);
     lease_.ttl = granted.ttl;
     lease_.write_under_way = unknown_outcome_tokens_.contains(lease_.token);  // another hold: the same token
     lease_.until = until;
@@ -293,7 +300,7 @@ void sim_client::on_acquired(const result<lease>& answer) {
         if (asked_lease_.wait > milliseconds{0} &&
             ctx_.now() - asked_at_ > 4 * ctx_.config.delay_base + milliseconds{5})
             ctx_.hit(probe::waiter_granted);
-        if (asked_lease_.resources.size() > 1) ctx_.hit(probe::several_granted);
+        if (asked_lease_.resources.size() + asked_lease_.shared.size() > 1) ctx_.hit(probe::several_granted);
         if (ctx_.config.cancels_requests() && !must_be_granted_ && ctx_.rng.chance(100)) {
             ctx_.hit(probe::own_grant_cancelled);
             return cancel_request();

@@ -31,8 +31,12 @@ class sim_client {
     sim_client(context& ctx, checkers& check, gateway_interface& gateways, std::uint32_t index, drifting_clock clock);
 
     void start();
-    /// Acquires no more leases and releases the current one.
-    void stop() { stopping_ = true; }
+    /// Acquires no more leases and releases the current one; with `reads` it goes on to acquire leases that share all
+    /// their resources.
+    void stop(bool reads) {
+        stopping_ = !reads;
+        only_reads_ = reads;
+    }
     /// Only acquires this resource once, and repeats the call until it is granted; where PostgreSQL was replaced, also
     /// until the guard has let in a write.
     void require_grant(std::uint32_t resource);
@@ -148,7 +152,7 @@ class sim_client {
     shop::visit read_;  ///< The row as it was read last.
     std::set<std::uint64_t> unknown_outcome_tokens_;
     bool is_direct_ = true;  ///< It has a connection of its own to PostgreSQL.
-    bool stopping_ = false, must_be_granted_ = false, was_granted_ = false;
+    bool only_reads_ = false, stopping_ = false, must_be_granted_ = false, was_granted_ = false;
     std::uint32_t required_resource_ = 0;
 };
 

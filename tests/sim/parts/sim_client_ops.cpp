@@ -254,13 +254,15 @@ void sim_client::abandon_lease() {
 // --- selling
 
 void sim_client::work() {
-    if (lease_.write_under_way || shares_owner()) return inspect();
+    // It may write only to what it does not share.
+    const auto owned = static_cast<resource_set>(lease_.resources & ((1U << shared_bits) - 1));
+    if (lease_.write_under_way || shares_owner() || owned == 0) return inspect();
     state_ = state::shopping;
     ++generation_;
     writing_ = false;
     std::uint32_t sold_here[sim_resources_max];
     std::uint32_t count = 0;
-    for_each_resource(lease_.resources, [&](std::uint32_t r) { sold_here[count++] = r; });
+    for_each_resource(owned, [&](std::uint32_t r) { sold_here[count++] = r; });
     read_ = {};
     read_.client = index_;
     read_.generation = generation_;

@@ -317,7 +317,7 @@ void sim_gateway::observe_batch(const action::send_batch& a, request& q, sent_ba
         }
         if (a.kind == command_kind::acquire || a.kind == command_kind::confirm) batch.attempts.push_back(nonce);
         if (a.kind != command_kind::acquire) continue;
-        check_.attempt_begun(set_of(sent.resources), nonce);
+        check_.attempt_begun(set_of(sent), nonce);
         // With an idempotency key the lease may be kept for a repeated request.
         const bool has_key = sent.tail.find(" -\n") == std::string::npos;
         const milliseconds decided_in = (settings_.node_timeout + 3 * lockcore::core::tick_length(settings_)) * 4;
@@ -349,7 +349,7 @@ void sim_gateway::observe_answer(const pending_call& c, const lockcore::call_res
     if (!granted) return;
     const sim_nonce nonce = to_number(granted->claims.attempt_id);
     const std::uint64_t token = value_of(granted->claims.token);
-    const resource_set set = set_of(granted->claims.resources);
+    const resource_set set = set_of(granted->claims);
     const bool acquires = std::holds_alternative<input::acquire>(c.asked.input);
     // The clocks of gateway and nodes differ by less than the tenth that is left out.
     check_.hold_answered(nonce, granted->claims.hold, ctx_.now() + granted->validity * 9 / 10);

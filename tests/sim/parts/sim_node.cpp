@@ -152,7 +152,8 @@ bool sim_node::is_admitted_as(run_number run) {
 }
 
 void sim_node::load_script(lockcore::command_kind kind) {
-    server_.execute({"SCRIPT", "LOAD", lockcore::redis::script_for(kind).text});
+    for (const bool shared : {false, true})
+        server_.execute({"SCRIPT", "LOAD", lockcore::redis::script_for(kind, shared).text});
 }
 
 bool sim_node::has_unnoticed_loss() {
@@ -205,23 +206,41 @@ sim_node::lease_head sim_node::head_of(std::string_view key) {
     return out;
 }
 
-sim_nonce sim_node::holder_of(std::uint32_t resource) {
+void sim_node::for_each_lease(std::uint32_t resource, const std::function<void(const std::string&)>& f) {
     set_clock();
-    return head_of(std::string(lease_prefix) + name_of(ctx_.config, resource).str()).nonce;
+    const std::string key = std::string(lease_prefix) + name_of(ctx_.config, resource).str();
+    std::vector<std::string> keys;
+    for (auto found = server_.data.keys().lower_bound(key); found != server_.data.keys().end(); ++found) {
+        if (!found->first.starts_with(key)) break;
+        if (found->first == key || found->first[key.size()] == '\t') keys.push_back(found->first);
+    }
+    for (const std::string& found : keys) {
+        if (head_of(found).nonce != 0) f(found);
+    }
+}
+
+std::vector<sim_nonce> sim_node::holders_of(std::uint32_t resource) {
+    std::vector<sim_nonce> out;
+    for_each_lease(resource, [&](const std::string& key) { out.push_back(head_of(key).nonce); });
+    return out;
 }
 
 bool sim_node::has_lease_of(const lockcore::acquire_request& granted, std::uint32_t resource) {
-    set_clock();
-    const redis_value* value =
-        server_.data.find(std::string(lease_prefix) + name_of(ctx_.config, resource).str(), server_.now());
-    return value && value->text.find(lockcore::make_idempotency_digest(granted).text) != std::string::npos;
+    bool out = false;
+    for_each_lease(resource, [&](const std::string& key) {
+        const redis_value* value = server_.data.find(key, server_.now());
+        out = out || value->text.find(lockcore::make_idempotency_digest(granted).text) != std::string::npos;
+    });
+    return out;
 }
 
 bool sim_node::outlives(std::uint32_t resource, milliseconds longest) {
-    set_clock();
-    const redis_value* value =
-        server_.data.find(std::string(lease_prefix) + name_of(ctx_.config, resource).str(), server_.now());
-    return value && (value->expires_at == redis_value::never || value->expires_at - server_.now() > longest);
+    bool out = false;
+    for_each_lease(resource, [&](const std::string& key) {
+        const redis_value* value = server_.data.find(key, server_.now());
+        out = out || value->expires_at == redis_value::never || value->expires_at - server_.now() > longest;
+    });
+    return out;
 }
 
 void sim_node::report_stamps() {
@@ -231,8 +250,8 @@ void sim_node::report_stamps() {
         // A lease that was installed has the stamp 0, which is none.
         if (after.nonce == 0 || after.stamp == 0 || (after.nonce == before.nonce && after.stamp == before.stamp))
             continue;
-        check_.stamped(index_, resource_of(std::string_view(key).substr(lease_prefix.size())), after.nonce, after.stamp,
-                       after.token);
+        check_.stamped(index_, resource_of(std::string_view(key).substr(lease_prefix.size())),
+                       key.find('\t') != std::string::npos, after.nonce, after.stamp, after.token);
     }
     touched_.clear();
 }
@@ -257,7 +276,7 @@ reply sim_node::execute(const request& q) {
             has_older_data_ = has_forgotten_ = false;
             if (ctx_.rng.chance(500)) save_copy();
             for (std::uint32_t r = 0; r < ctx_.config.resources; ++r) {
-                if (holder_of(r) != 0) ctx_.hit(probe::old_lease_survived_readmission);
+                if (!holders_of(r).empty()) ctx_.hit(probe::old_lease_survived_readmission);
             }
         }
         if (is_script) {
@@ -269,7 +288,9 @@ reply sim_node::execute(const request& q) {
     }
     for (const sim_nonce undone : q.undone) {
         for (std::uint32_t r = 0; r < ctx_.config.resources; ++r) {
-            if (!out.answers[0].is_error() && holder_of(r) == undone && !check_.has_hold_request(undone))
+            const std::vector<sim_nonce> left = holders_of(r);
+            const bool remains = std::ranges::find(left, undone) != left.end();
+            if (!out.answers[0].is_error() && remains && !check_.has_hold_request(undone))
                 check_.key_left(index_, r, undone, "the attempt failed and was undone here");
         }
     }

@@ -4,6 +4,7 @@
 #include <sim/parts/messages.hpp>
 #include <sim/redis/redis_server.hpp>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -49,11 +50,11 @@ class sim_node {
     reply execute(const request& q);
     redis_server& server() { return server_; }
 
-    /// Returns the nonce of the lease on a resource; 0: none.
-    sim_nonce holder_of(std::uint32_t resource);
+    /// Returns the nonces of the leases on a resource.
+    std::vector<sim_nonce> holders_of(std::uint32_t resource);
     /// Returns true if there is a lease on a resource that was granted to this request.
     bool has_lease_of(const lockcore::acquire_request& granted, std::uint32_t resource);
-    /// Returns true if the lease lives longer than `longest` from now on.
+    /// Returns true if a lease lives longer than `longest` from now on.
     bool outlives(std::uint32_t resource, milliseconds longest);
 
   private:
@@ -64,6 +65,8 @@ class sim_node {
         friend bool operator==(const lease_head&, const lease_head&) = default;
     };
     lease_head head_of(std::string_view key);
+    /// Calls the function with each key of a lease on a resource.
+    void for_each_lease(std::uint32_t resource, const std::function<void(const std::string&)>& f);
     void require_comparison();
     std::string field_of_node(std::string_view name);
     void set_clock();

@@ -81,7 +81,8 @@ script_engine::script_engine() : lua_(lua_newstate(&script_memory::allocate, &me
     const luaL_Reg functions[] = {{"call", &script_engine::call_command},
                                   {"pcall", &script_engine::call_command_protected},
                                   {"error_reply", &script_engine::make_error},
-                                  {"status_reply", &script_engine::make_status}};
+                                  {"status_reply", &script_engine::make_status},
+                                  {"sha1hex", &script_engine::make_sha1}};
     for (const luaL_Reg& f : functions) {
         lua_pushlightuserdata(lua_, this);
         lua_pushcclosure(lua_, f.func, 1);
@@ -289,6 +290,14 @@ int script_engine::make_error(lua_State* lua) {
     std::size_t size = 0;
     const char* text = luaL_checklstring(lua, 1, &size);
     put_field(lua, "err", std::string_view(text, size));
+    return 1;
+}
+
+int script_engine::make_sha1(lua_State* lua) {
+    std::size_t size = 0;
+    const char* text = luaL_checklstring(lua, 1, &size);
+    const std::string digest = sha1_of(std::string_view(text, size));
+    lua_pushlstring(lua, digest.data(), digest.size());
     return 1;
 }
 

@@ -49,6 +49,7 @@ class script_engine {
     static int call_command_protected(lua_State* lua);
     static int make_error(lua_State* lua);
     static int make_status(lua_State* lua);
+    static int make_sha1(lua_State* lua);
     int call_command(lua_State* lua, bool raises);
     void push(const redis_reply& reply);
     void convert(int index, redis_reply& out, int depth);

@@ -41,14 +41,18 @@ class drifting_clock {
     std::int64_t ppm_;
 };
 
-/// A set of resources, one bit each; a lease may cover several.
-using resource_set = std::uint8_t;
+/// The resources of a lease: a bit for each, and a bit `shared_bits` higher for each that it shares.
+using resource_set = std::uint16_t;
+inline constexpr std::uint32_t shared_bits = 8;
 
 template <class Function>
 void for_each_resource(resource_set set, Function&& f) {
     for (std::uint32_t r = 0; r < sim_resources_max; ++r) {
-        if (set >> r & 1) f(r);
+        if ((set | set >> shared_bits) >> r & 1) f(r);
     }
+}
+constexpr bool is_shared(resource_set set, std::uint32_t resource) {
+    return set >> (shared_bits + resource) & 1;
 }
 
 /// The nonce of an attempt; 0 means none. No two attempts of a run have the same one.

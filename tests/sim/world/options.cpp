@@ -356,6 +356,20 @@ void draw_jumps(random r, options& o) {
     o.clocks_go_back = o.clocks_jump && r.chance(500);
 }
 
+/// Sets up runs with leases that share resources.
+void set_shared_leases(random r, options& o) {
+    o.shared_per_thousand = 300 + r.below(600);
+    o.readers_continue = r.chance(500);
+    o.clients = 3 + r.below(sim_clients_max - 2);
+    o.resources = std::max(o.resources, 1 + r.below(3));
+    if (r.chance(500)) {
+        o.several_per_thousand = 0;
+    } else if (o.resources > 1) {
+        o.several_per_thousand = 200 + r.below(500);
+    }
+    if (r.chance(400)) set_recovering(r, o);
+}
+
 }  // namespace
 
 options draw_options(std::uint64_t seed, const overrides& wanted) {
@@ -372,13 +386,14 @@ options draw_options(std::uint64_t seed, const overrides& wanted) {
     draw_clients(r, o);
     draw_replays(random(seed ^ 0x5e9a11edULL), o);
     draw_jumps(random(seed ^ 0xbac4c10cULL), o);
+    if (o.kind == profile::shared_leases) set_shared_leases(random(seed ^ 0x5a4ed00dULL), o);
     return o;
 }
 
 const char* to_string(profile p) {
     constexpr std::array<const char*, profile_count> names = {
-        "everyday",     "quiet",      "short_leases", "forgetful", "shared_counters", "jumping_clocks",
-        "ends_of_sync", "recovering", "drifting",     "failovers", "repeats",         "cancellations",
+        "everyday",   "quiet",    "short_leases", "forgetful", "shared_counters", "jumping_clocks", "ends_of_sync",
+        "recovering", "drifting", "failovers",    "repeats",   "cancellations",   "shared_leases",
     };
     return names[static_cast<std::size_t>(p)];
 }

@@ -48,6 +48,7 @@ enum class profile : std::uint8_t {
     failovers,      ///< PostgreSQL is replaced by earlier states of it, again and again.
     repeats,        ///< Requests repeated at another gateway while the first attempt or its undo is under way.
     cancellations,  ///< Requests that are given up and cancelled by their key, for leases far longer than a run.
+    shared_leases,  ///< Leases that share resources, beside others; with the faults of every day or of `recovering`.
     count_,
 };
 inline constexpr std::size_t profile_count = static_cast<std::size_t>(profile::count_);
@@ -115,6 +116,8 @@ struct options {
     std::uint32_t repeated_elsewhere_per_thousand = 0;  ///< Of these, repeated at once at another gateway.
     std::uint32_t other_ttl_per_thousand = 0;           ///< Renewals with another ttl than that of the lease.
     std::uint32_t several_per_thousand = 0;             ///< Leases on more than one resource.
+    std::uint32_t shared_per_thousand = 0;              ///< Resources of a lease that it shares.
+    bool readers_continue = false;                      ///< After the faults end clients go on to share resources.
     std::array<std::uint32_t, op_count> op_weight{};
     std::uint32_t direct_per_thousand = 1'000;  ///< Clients with a connection of their own to PostgreSQL.
     milliseconds watch_interval{1'000};         ///< Between two comparisons of the storage generation.

@@ -83,6 +83,7 @@ const char* to_string(probe p) {
         "lease_found",
         "found_no_lease",
         "several_granted",
+        "lease_shared",
         "repeat_answered",
         "repeated_elsewhere",
         "waiter_granted",

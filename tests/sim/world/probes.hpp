@@ -65,6 +65,7 @@ enum class probe : std::uint8_t {
     lease_found,
     found_no_lease,
     several_granted,
+    lease_shared,
     repeat_answered,
     repeated_elsewhere,
     waiter_granted,

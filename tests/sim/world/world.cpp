@@ -101,12 +101,11 @@ void world::request_cancelled(const lockcore::acquire_request& request, bool eve
 }
 
 void world::check_cancelled(const lockcore::acquire_request& request) {
-    for_each_resource(set_of(request.resources), [&](std::uint32_t r) {
+    for_each_resource(set_of(request), [&](std::uint32_t r) {
         const auto has_lease = [&](const auto& node) { return node->has_lease_of(request, r); };
         const auto found = std::ranges::find_if(nodes_, has_lease);
         if (found == nodes_.end() || std::ranges::count_if(nodes_, has_lease) <= ctx_.config.nodes / 2) return;
-        check_.key_left(static_cast<std::uint32_t>(found - nodes_.begin()), r, (*found)->holder_of(r),
-                        "its request was cancelled");
+        check_.key_left(static_cast<std::uint32_t>(found - nodes_.begin()), r, 0, "its request was cancelled");
     });
 }
 
@@ -374,7 +373,7 @@ void world::heal() {
                                     {.kind = event_kind::gateway_starts, .actor = static_cast<std::uint8_t>(g)});
     }
     for (sim_client& client : clients_)
-        client.stop();
+        client.stop(ctx_.config.readers_continue);
     for (std::uint32_t r = 0; r < ctx_.config.resources; ++r) {
         clients_.emplace_back(ctx_, check_, *this, ctx_.config.clients + r, draw_clock(ctx_));
         clients_.back().require_grant(r);
@@ -405,8 +404,7 @@ void world::check_healed(bool may_wait) {
     if (!ended_ || ctx_.config.clocks_jump) return;
     for (std::uint32_t n = 0; n < ctx_.config.nodes; ++n) {
         for (std::uint32_t r = 0; r < ctx_.config.resources; ++r) {
-            if (nodes_[n]->outlives(r, ctx_.config.max_ttl))
-                check_.key_left(n, r, nodes_[n]->holder_of(r), "it lives longer than max_ttl");
+            if (nodes_[n]->outlives(r, ctx_.config.max_ttl)) check_.key_left(n, r, 0, "it lives longer than max_ttl");
         }
     }
 }
