@@ -156,12 +156,14 @@ begin
   -- They are UTF-8, of which "escape" leaves ASCII but the backslash unchanged in any encoding.
   lines := string_to_array(encode(decode(translate(claims, '-_', '+/') || repeat('=', -length(claims) & 3), 'base64'),
         'escape'), E'\n');
-  -- The first line is the number of the format.
+  -- The first line is the number of the format. In the fifth, names that are shared follow an empty one: their holders
+  -- read.
   if lines[1] is distinct from '1' then
     return 'not_authentic';
   elsif lines[3] is distinct from fencing_token::text then
     return 'other_token';
-  elsif encode(convert_to(resource, 'UTF8'), 'escape') = any (string_to_array(lines[5], E'\t')) is not true then
+  elsif encode(convert_to(resource, 'UTF8'), 'escape')
+      = any (string_to_array(split_part(E'\t' || lines[5], E'\t\t', 1), E'\t')) is not true then
     return 'other_resource';
   end if;
   return null;
@@ -169,7 +171,8 @@ end
 $$;
 comment on function fencing.proof_fault(text, bigint, text) is
   'Null where the proof, a whole lease_id, was signed with one of the keys and names this token, '
-  'this resource and the cell of this cluster; else missing, other_cell, not_authentic, other_token or other_resource. '
+  'this resource, not shared, and the cell of this cluster; else missing, other_cell, not_authentic, other_token or '
+  'other_resource. '
   'It does not check the time: the fence refuses the token of a lease that has ended. Locks: none.';
 
 create or replace function fencing.refuse_proof(resource text, fencing_token bigint, fault text) returns void

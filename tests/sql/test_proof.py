@@ -104,6 +104,10 @@ def test_proof_of_any_name_is_for_it_alone(owner, caller, resource):
     )
 
 
+def test_proof_is_for_what_the_lease_has_exclusively(owner, caller):
+    assert caller.enter(lease_id(resources="a\tb\t\tc"), resource="b") == 0
+
+
 def test_proof_of_the_longest_lease_is_accepted(owner, caller):
     resources = [f"{n:064}" for n in range(64)]
     assert caller.enter(lease_id(resources="\t".join(resources), owner="o" * 128), resource=resources[-1]) == 0
@@ -132,6 +136,8 @@ BAD = {
     "another_resource": (lease_id(resources="inventory/sku-2"), "other_resource"),
     "beginning_of_the_resource": (lease_id(resources="inventory/sku-12"), "other_resource"),
     "no_resource": (lease_id(resources=""), "other_resource"),
+    "only_shared_resource": (lease_id(resources="\t" + RESOURCE), "other_resource"),
+    "shared_beside_another": (lease_id(resources="a\tb\t\tc\t" + RESOURCE), "other_resource"),
     "lower_token": (lease_id(token=TOKEN - 1), "other_token"),
     "higher_token": (lease_id(token=9007199254740991), "other_token"),
     "a_space_separates_nothing": (lease_id(resources="a " + RESOURCE), "other_resource"),
