@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 
 #include <nss.h>
+#include <openssl/crypto.h>
 
 #include <string_view>
 
@@ -14,6 +15,8 @@ int main(int argc, char** argv) {
         // Of /etc/nsswitch.conf, glibc would load libraries of the system, which may belong to another glibc. The
         // program has these two.
         __nss_configure_lookup("hosts", "files dns");
+        // So would OpenSSL, of what openssl.cnf names.
+        OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG, nullptr);
         CLI::App app{"fencegate: leases with fencing tokens. These are the commands that call a gateway."};
         app.set_version_flag("--version", "fencegate-client " FENCEGATE_VERSION);
         app.require_subcommand(1);

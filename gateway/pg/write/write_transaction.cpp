@@ -205,6 +205,7 @@ class shared_transaction {
     /// cause.
     progress commit(batch_verdict& verdict) {
         const auto& first = planned_.front();
+        refused_.reserve(refused_.size() + verdict.refusals.size());  // nothing may fail behind the COMMIT
         std::optional<failure> failed;
         try {
             failed = failure_of(
