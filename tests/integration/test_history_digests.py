@@ -131,7 +131,7 @@ def test_gateway_login_without_key_can_add_no_digest(digests: Digests) -> None:
         entry = json.loads(last)
         entry["number"], entry["history"]["to"] = entry["number"] + 1, 1 << 60
         digests.query(
-            "select fencing.append_digest(%s, %s, %s, 'salt')", (entry["number"], json.dumps(entry), "0" * 128)
+            "select fencing.append_digest(%s, %s, %s, 'salt', 'salt')", (entry["number"], json.dumps(entry), "0" * 128)
         )
         digests.query(ADD, ("a/2", "an owner", "now"))
         eventually(lambda: "signed by no key of this gateway" in gateway.log.read_text(), goal="it is logged")
@@ -148,7 +148,9 @@ def test_entries_of_a_login_without_key_delay_no_digest(digests: Digests) -> Non
 
         def covered_despite_entries() -> bool:
             with suppress(psycopg2.errors.LockNotAvailable):  # the gateway makes a digest
-                digests.query("select fencing.append_digest(fencing.begin_digest(), '{\"no\": 1}', '00', 'salt')")
+                digests.query(
+                    "select fencing.append_digest(fencing.begin_digest(), '{\"no\": 1}', '00', 'salt', 'salt')"
+                )
             return any(json.loads(line).get("history", {"to": 0})["to"] >= row for line in digests.lines())
 
         eventually(covered_despite_entries, 30, interval=0.1, goal="a digest although entries are added all the time")
