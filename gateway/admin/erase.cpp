@@ -75,9 +75,11 @@ class erasure {
     using row_range = std::pair<std::int64_t, std::int64_t>;  ///< Ids above the first one, up to the second one.
 
     void read_state() {
+        if (!session_.exec("select pg_try_advisory_lock(hashtextextended('fencegate erase', 0))", {})[0][0].as<bool>())
+            throw not_erasable("another fencegate erase runs in this database");
         if (keys_.empty() && session_.exec("select exists (select from fencing.history_digest)", {})[0][0].as<bool>())
             throw not_erasable("there are digests: --config with audit.digest_key_file is needed");
-        session_.exec("select fencing.refuse_erasure_under_hold()", {});
+        session_.exec("select fencing.refuse_under_hold()", {});
         principal_ = session_.exec("select session_user", {})[0][0].c_str();
         const pg::digest_tail tail = pg::read_digest_tail(session_);
         last_history_ = tail.history.last_id;
@@ -231,6 +233,13 @@ class erasure {
                           << " still have one of the names, as a part of a longer text or of a resource: the first is "
                           << found[0][1].as<std::int64_t>() << ".\n";
         }
+        const auto late = session_.exec(
+            "select cardinality(history_ids) + cardinality(change_ids) from fencing.find_names($1::text[], 0, "
+            "9223372036854775807, 0, 9223372036854775807)",
+            {names_})[0][0];
+        if (late.as<std::int64_t>() > 0)
+            std::cout << late.as<std::int64_t>()
+                      << " rows came meanwhile: run it again when their leases have ended.\n";
         const auto kept = session_.exec(
             "select count(*), to_char(max(expires_at) at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"') "
             "from fencing.kept_outcome where principal = any ($1::text[])",

@@ -153,7 +153,8 @@ struct digest_maker::impl final : runtime::periodic {
         if (!hold) return delay_while_busy;
         append_to_file(session);
         const auto last = pg::find_last_digest(session, keys);
-        const auto age = last.entry ? std::chrono::milliseconds(last.age_ms) : interval;
+        // A replacement has no new rows.
+        const auto age = last.entry && !last.entry->replaces ? std::chrono::milliseconds(last.age_ms) : interval;
         auto tail = pg::read_digest_tail(session);
         const auto history_end = tail.history.last_id, changes_end = tail.changes.last_id;
         // PostgreSQL was replaced by an older state.

@@ -115,12 +115,14 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 begin
+  lock table only fencing.history, only fencing.row_change in access exclusive mode;
+  perform fencing.refuse_under_hold();
   perform fencing.record_guard_change('history_rotated', jsonb_build_object('week', week));
   execute format('drop table if exists fencing.history_%s, fencing.row_change_%s', week, week);
 end
 $$;
 comment on function fencing.drop_week(text) is
-  'Drops the partitions of a week of history and row_change, which the history records. '
+  'Drops the partitions of a week of history and row_change, which the history records. SQLSTATE 55000: a legal hold. '
   'Locks: those and both parents, access exclusive.';
 
 create or replace function fencing.forget_event_streams() returns void

@@ -1,7 +1,7 @@
 -- Erasing a person: names in the history and in row_change are replaced by a pseudonym, and digests of those rows by
 -- newer ones. `fencegate erase` calls these functions.
 
-create or replace function fencing.refuse_erasure_under_hold() returns void
+create or replace function fencing.refuse_under_hold() returns void
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
@@ -9,12 +9,13 @@ declare
   hold constant text := (select s.value from fencing.settings s where s.key = 'legal_hold');
 begin
   if hold is not null then
-    raise exception using errcode = '55000', message = format('nothing is erased under the legal hold: %s', hold),
+    raise exception using errcode = '55000',
+      message = format('nothing is erased or dropped under the legal hold: %s', hold),
       hint = 'The hold ends when its row of fencing.settings is deleted.';
   end if;
 end
 $$;
-comment on function fencing.refuse_erasure_under_hold() is
+comment on function fencing.refuse_under_hold() is
   'Raises 55000 while the setting legal_hold is there. Locks: none.';
 
 create or replace function fencing.replace_names(value jsonb, names text[], pseudonym text) returns jsonb
@@ -37,6 +38,20 @@ comment on function fencing.replace_names(jsonb, text[], text) is
   'The value with the pseudonym in place of each string that is one of the names as a whole; names of members stay. '
   'Locks: none.';
 
+create or replace function fencing.replace_in_detail(event text, detail jsonb, names text[], pseudonym text)
+returns jsonb
+language sql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+  -- What was done to the guard is no person's: of these rows only where they came from is replaced.
+  select case when event = 'guard_changed' then detail || fencing.replace_names(jsonb_strip_nulls(jsonb_build_object(
+      'application', detail -> 'application', 'address', detail -> 'address')), names, pseudonym)
+    else fencing.replace_names(detail, names, pseudonym) end;
+$$;
+comment on function fencing.replace_in_detail(text, jsonb, text[], text) is
+  'The detail of a row of history as replace_names() returns it; of guard_changed only application and address change. '
+  'Locks: none.';
+
 create or replace function fencing.names_and_masks(names text[]) returns text[]
 language sql stable
 set search_path = pg_catalog, pg_temp
@@ -56,7 +71,7 @@ declare
 begin
   history_ids := array(select h.id from fencing.history h where h.id > history_after and h.id <= history_to
       and (h.owner = any (texts) or h.principal = any (texts)
-        or fencing.replace_names(h.detail, texts, '') <> h.detail) order by h.id);
+        or fencing.replace_in_detail(h.event, h.detail, texts, '') <> h.detail) order by h.id);
   change_ids := array(select c.id from fencing.row_change c where c.id > changes_after and c.id <= changes_to
       and (c.principal = any (texts) or c.application = any (texts)
         or fencing.replace_names(c.row_key, texts, '') <> c.row_key
@@ -78,7 +93,7 @@ declare
   texts constant text[] := fencing.names_and_masks(names);
   found_ids record;
 begin
-  perform fencing.refuse_erasure_under_hold();
+  perform fencing.refuse_under_hold();
   if cardinality(names) between 1 and 100 is not true or array_position(names, null) is not null
       or exists (select from unnest(names) n where octet_length(n) not between 1 and 8192) then
     raise exception using errcode = '22023', message = 'names: 1 to 100, each of 1 to 8,192 bytes';
@@ -87,6 +102,10 @@ begin
   elsif (reason ~ '\S' and octet_length(reason) <= 2000) is not true
       or exists (select from unnest(names) n where strpos(reason, n) > 0) then
     raise exception using errcode = '22023', message = 'reason: 1 to 2,000 bytes, without the names';
+  elsif session_user = any (names) or current_setting('application_name') = any (names) then
+    raise exception using errcode = '22023',
+      message = 'names: the event would have one as its principal or application',
+      hint = 'Give the order from a session of another login and application_name.';
   end if;
   -- Before any row: refuse_history_change() lets rows be changed after this event of the same transaction.
   select * into found_ids from fencing.find_names(names, history_after, history_to, changes_after, changes_to);
@@ -100,7 +119,7 @@ begin
   update fencing.history h
      set owner = case when h.owner = any (texts) then pseudonym else h.owner end,
          principal = case when h.principal = any (texts) then pseudonym else h.principal end,
-         detail = fencing.replace_names(h.detail, texts, pseudonym)
+         detail = fencing.replace_in_detail(h.event, h.detail, texts, pseudonym)
    where h.id = any (found_ids.history_ids);
   update fencing.row_change c
      set principal = case when c.principal = any (texts) then pseudonym else c.principal end,
@@ -154,7 +173,12 @@ declare
         (substr(to_json(j.value)::text, 2, length(to_json(j.value)::text) - 2))) s (value));
   changed bigint;
 begin
-  perform fencing.refuse_erasure_under_hold();
+  perform fencing.refuse_under_hold();
+  -- These wait for protect() and others, so they come before what writers need.
+  update fencing.protected p set protected_by = pseudonym where p.protected_by = any (names);
+  update fencing.unprotected u set unprotected_by = pseudonym where u.unprotected_by = any (names);
+  update fencing.recorded_table r set recorded_by = pseudonym where r.recorded_by = any (names);
+  update fencing.known_fault f set principal = pseudonym where f.principal = any (names);
   update fencing.kept_outcome k
      set outcome = o.shortened
     from (select x.ctid as place, s.shortened from fencing.kept_outcome x
@@ -176,9 +200,6 @@ begin
   if found then
     changed := changed + 1;
   end if;
-  update fencing.protected p set protected_by = pseudonym where p.protected_by = any (names);
-  update fencing.unprotected u set unprotected_by = pseudonym where u.unprotected_by = any (names);
-  update fencing.recorded_table r set recorded_by = pseudonym where r.recorded_by = any (names);
   return changed;
 end
 $$;
@@ -187,4 +208,4 @@ comment on function fencing.erase_other_names(text[], text) is
   'of each in a call; call it until it returns 0. Kept outcomes lose their rows, or what a refusal said; their '
   'principal stays until they expire, because a write that is sent again would be executed again. '
   'SQLSTATE 55000: a legal hold. '
-  'Locks until the end of the transaction: the changed rows, for which it does not wait.';
+  'Locks until the end of the transaction: the changed rows; it does not wait for those of guard and kept_outcome.';

@@ -75,3 +75,12 @@ select fencing.erase_other_names(array['ja"ne'], 'erased-00000001');
 select principal, key, outcome from fencing.kept_outcome order by key;
 select resource, entered_by from fencing.guard where resource < 'b' order by resource;
 select relation, protected_by from fencing.protected order by relation::text;
+-- the caller's own login, the guard's facts, and a week under a hold
+select fencing.erase_names('{postgres}', 'erased-00000001', 'order 7', 0, 100, 0, 100);
+select fencing.replace_in_detail('guard_changed', '{"action": "unprotect", "application": "unprotect"}', '{unprotect}',
+  'erased-00000001');
+insert into fencing.known_fault (fault, principal) values ('f', 'jane');
+select fencing.erase_other_names('{jane}', 'erased-00000003');
+select principal from fencing.known_fault;
+insert into fencing.settings values ('legal_hold', 'case 18');
+select fencing.drop_week('20260803');
