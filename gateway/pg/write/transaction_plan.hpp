@@ -75,7 +75,7 @@ struct write_steps {
     /// rows are the write's.
     std::optional<int> joined_guard_row;
     std::size_t entered_for = 0;  ///< The write for which that step has opened the resource: this or an earlier one.
-    bool entered = true;       ///< False: presumed refused, it uses what that step did for the write before it.
+    bool entered = true;          ///< False: presumed refused, it uses what that step did for the write before it.
     std::size_t first_operation = 0;
     std::optional<std::size_t> joined_update;  ///< Index in transaction_plan::joined_updates; empty: it has its own.
     std::size_t position = 0;                  ///< The write's position in the joined update, from 1 on.
