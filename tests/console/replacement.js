@@ -27,6 +27,7 @@ test('PostgreSQL replaced is shown with the lost writes of every gateway', async
     query(`insert into fencing.history (event, principal, detail) values ('${EVENT}', 'gateway', `
       + `'{"gateway": "other:1", "lost_writes": [], "lost_write_count": 2}')`);
     await notice.getByText('2 acknowledged writes are lost.').waitFor();
+    await screenshot(page, 'replacement-390-light');
     assert.equal(await horizontalOverflow(page), 0);
     assert.deepEqual(await accessibilityErrors(page), []);
     await screenshot(page, 'replacement-390-light');

@@ -151,7 +151,7 @@ def test_what_the_installation_does_not_notice_is_shown(cluster: Cluster, watche
 
 
 def test_recorder_that_fails_is_shown(cluster: Cluster, watched: Gateway) -> None:
-    assert limits(watched.api) == []
+    eventually(lambda: limits(watched.api) == [], goal="the gateway knows no limit")
     ((port,),) = query(cluster, "select fencing.recorder_port()")
     query(cluster, "alter server fencing_recorder options (set port '1')")
     try:
