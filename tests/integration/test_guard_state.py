@@ -161,7 +161,9 @@ def test_recorder_that_fails_is_shown(cluster: Cluster, watched: Gateway) -> Non
         query(cluster, f"alter server fencing_recorder options (set port '{port}')")
     eventually(lambda: limits(watched.api) == [], goal="it works again")
     shown = watched.api.get("/v1/guard").json()["storage_generation"]
-    assert [tuple(shown.values())] == query(cluster, "select timeline, floor from fencing.storage_generation")
+    assert [(shown["timeline"], shown["floor"])] == query(
+        cluster, "select timeline, floor from fencing.storage_generation"
+    )
 
 
 def limits(api: Api) -> list[str]:
