@@ -28,9 +28,8 @@ asio::awaitable<int> take(lockcore::lock_manager& manager, lockcore::acquire_req
             std::cerr << "  " << n.name << ": " << to_string(n.state) << ", " << n.detail << '\n';
         co_return 1;
     }
-    // Write now, within lease->validity and with the token; the guard of the data refuses a lower one.
     std::cout << "token " << value_of(lease->claims.token) << ", valid for " << lease->validity.count() << " ms\n";
-    co_return co_await manager.release(lease->claims, "") ? 0 : 1;
+    co_return co_await manager.release(lease->claims, "") ? 0 : 1;  // after the write, with the token
 }
 
 int main(int argc, char** argv) try {
