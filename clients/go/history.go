@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -182,5 +183,8 @@ func (client *Client) readEvents(stream io.Reader, received func(), after *strin
 			*after = position
 		}
 	}
-	return &failure{err: lines.Err(), isRepeatable: lines.Err() != bufio.ErrTooLong}
+	if lines.Err() == bufio.ErrTooLong {
+		return &failure{err: fmt.Errorf("fencegate: a line of the stream is larger than %d bytes", client.answerBytesMax)}
+	}
+	return &failure{err: lines.Err(), isRepeatable: true}
 }

@@ -1,10 +1,12 @@
 // Streams of events (text/event-stream), with fetch.
 
 import type {Attempt} from './calls.js';
-import {ConnectionError} from './errors.js';
+import {ConnectionError, FencegateError} from './errors.js';
 
 /** A stream without data for this many milliseconds is broken: the gateway sends a heartbeat every 10 s. */
 const SILENCE_MAX = 40_000;
+/** The longest line that is read, in UTF-16 code units. */
+const LINE_MAX = 16 * 2 ** 20;
 
 export interface Message {
   id?: string;
@@ -47,8 +49,10 @@ export async function* messagesOf(body: ReadableStream<Uint8Array>,
       .catch(fault => { throw new ConnectionError('The stream broke', true, url, {cause: fault}); })
       .finally(() => clearTimeout(timer));
     if (done) return;
-    const lines = (text + decoder.decode(value, {stream: true})).split('\n');
+    const lines = decoder.decode(value, {stream: true}).split('\n');
+    lines[0] = text + lines[0];
     text = lines.pop() as string;
+    if (text.length > LINE_MAX) throw new FencegateError(`A line of the stream is longer than ${LINE_MAX} characters`);
     for (const line of lines) {
       if (line.startsWith('id: ')) message.id = line.slice('id: '.length);
       else if (line.startsWith('event: ')) message.event = line.slice('event: '.length);

@@ -430,6 +430,13 @@ SCENARIOS = {
         [{"follow": [problem(403, "forbidden")]}],
         {"follow": 1},
     ),
+    "stream_of_the_history_with_an_endless_line_is_an_error": Scenario(
+        "Watch",
+        [{"do": "follow", "after": "1", "count": 1}],
+        [{"error": lambda found: found is not None}],
+        [{"follow": [Answer(200, stream="data: ", endless=True, breaks=True)]}],
+        {"follow": 1},
+    ),
     "history_is_read_by_pages": Scenario(
         "Answers",
         [HISTORY],

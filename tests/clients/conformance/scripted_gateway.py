@@ -26,7 +26,7 @@ PATHS = {
 @dataclass(frozen=True)
 class Answer:
     """`status` 0: the connection is closed. `stream`: events, after which the connection stays open,
-    unless it `breaks`."""
+    unless it `breaks`. `endless`: then a line follows that is longer than clients read."""
 
     status: int
     document: Any = None
@@ -34,6 +34,7 @@ class Answer:
     delay_ms: int = 0
     stream: Optional[str] = None
     breaks: bool = False
+    endless: bool = False
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ class Asked:
 
 DROP = Answer(0)
 HANG = Answer(0, delay_ms=60_000)
+LINE_BLOCKS = 512  # of 64 KiB
 
 
 def granted(
@@ -146,6 +148,8 @@ class ScriptedGateways:
                     self.send_header("Connection", "close")
                     self.end_headers()
                     self.wfile.write(answer.stream.encode())
+                    for _ in range(LINE_BLOCKS if answer.endless else 0):
+                        self.wfile.write(b"x" * 2**16)
                     self.wfile.flush()
                     if not answer.breaks:
                         gateways.ended.wait()

@@ -10,7 +10,7 @@ from typing import Any, Iterator, Mapping, Optional, Set, Tuple, Union
 
 from ._lease import LeaseState
 from ._protocol import NoAnswer, Request, Response, lease_path, path_with, read_problem
-from .errors import ConnectionFailed
+from .errors import ConnectionFailed, UnexpectedAnswer
 from .models import Event
 
 WATCH_SILENCE = 30.0  # a watch is broken if it is silent for longer: a gateway sends something each 10 s
@@ -19,7 +19,8 @@ WATCH_PAUSE_FIRST, WATCH_PAUSE_MAX = (
     60.0,
 )  # before a watch that broke, or was refused because of a limit, is begun again
 TOO_MANY_REQUESTS, LEASE_LOST = 429, 410
-LINE_BYTES_MAX = 4096
+LINE_BYTES_MAX = 4096  # of what a watch keeps of a line
+EVENT_BYTES_MAX = 16 * 2**20  # of a line of the history
 
 
 class Watch:
@@ -65,7 +66,7 @@ class HistoryStream:
         self._begin()
 
     def _begin(self) -> None:
-        self._rest, self._id, self._data = b"", self._position, b""
+        self._rest, self._id, self._data = bytearray(), self._position, b""
 
     def request(self) -> Request:
         self._begin()
@@ -74,7 +75,12 @@ class HistoryStream:
 
     def read(self, piece: bytes) -> Iterator[Event]:
         """Reads the next piece of a stream."""
-        *lines, self._rest = (self._rest + piece).split(b"\n")
+        *lines, rest = piece.split(b"\n")
+        if lines:
+            lines[0], self._rest = bytes(self._rest) + lines[0], bytearray()
+        self._rest += rest
+        if len(self._rest) > EVENT_BYTES_MAX:
+            raise UnexpectedAnswer(200, f"a line of the stream is larger than {EVENT_BYTES_MAX} bytes")
         for line in lines:
             name, _, value = line.rstrip(b"\r").partition(b": ")
             if name == b"id":

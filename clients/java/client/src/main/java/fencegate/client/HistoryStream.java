@@ -112,6 +112,8 @@ final class HistoryStream {
 
     private void read(byte next) throws Json.SyntaxException {
         if (next != '\n') {
+            if (line.size() == transport.answerBytesMax()) throw new FencegateException(null,
+                    "A line of the stream is larger than " + line.size() + " bytes.", null);
             line.write(next);
             return;
         }
