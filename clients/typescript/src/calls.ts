@@ -48,6 +48,11 @@ export interface ClientOptions {
   retryForMs?: number;
   /** Called in place of the global fetch. */
   fetch?: (request: Request) => Promise<Response>;
+  /**
+   * Called with failures that no caller gets: a lease that was not released by withLease or runOncePerTick,
+   * or a request that was given up and not cancelled, both of which end with their ttl. console.warn if absent.
+   */
+  log?: (message: string) => void;
 }
 
 /** One attempt of a call: what is passed to openapi-fetch. */
@@ -214,12 +219,14 @@ export class Calls {
   readonly requestTimeoutMs: number;
   readonly #urls: string[];
   readonly #fetch: (request: Request) => Promise<Response>;
+  readonly #log: (message: string) => void;
   #current = 0;
 
   constructor({url, credential, cell, requestTimeoutMs = 10_000, retryForMs = 30_000,
-      fetch = globalThis.fetch}: ClientOptions) {
+      fetch = globalThis.fetch, log = message => console.warn(message)}: ClientOptions) {
     this.#urls = urlsOf(url);
     this.#fetch = fetch;
+    this.#log = log;
     this.requestTimeoutMs = atLeastZero('requestTimeoutMs', requestTimeoutMs);
     this.retryForMs = atLeastZero('retryForMs', retryForMs);
     this.http = createClient<paths, Json>({
@@ -244,6 +251,11 @@ export class Calls {
         },
       });
     }
+  }
+
+  /** Returns a function that logs a failure that no caller gets. */
+  logging(what: string): (fault: unknown) => void {
+    return fault => this.#log(`fencegate: ${what}: ${String(fault)}`);
   }
 
   /**

@@ -14,6 +14,7 @@ import {newKey, sendWrite, waitForLease, type Operation, type WriteApplied, type
 const LATE_GRANT_PAUSE = 50;
 const CANCEL_TIME = 3000;
 const NO_CONTENT = 204;
+const UNRELEASED = 'a lease was not released, and ends with its ttl';
 
 type LeaseRequest = components['schemas']['lease_request'];
 
@@ -146,7 +147,7 @@ export class Fencegate {
     const limits = {until: now() + CANCEL_TIME, timeoutMs: CANCEL_TIME / 3,
       isExpected: (_: unknown, status: number) => status === NO_CONTENT};
     this.#calls.run(attempt => this.#calls.http.POST('/v1/leases/cancel', {params, body, ...attempt}), limits)
-      .catch(() => undefined);
+      .catch(this.#calls.logging('a request was given up and not cancelled; its lease, if any, ends with its ttl'));
   }
 
   /**
@@ -154,7 +155,7 @@ export class Fencegate {
    * The signal that work gets is aborted if the lease is lost;
    * the call then rejects with the reason when work has ended, also if only the release tells that the lease was lost;
    * `result` of that error is what work has returned.
-   * If the release fails otherwise, that is not reported, and the lease ends with its ttl;
+   * If the release fails otherwise, that is only logged, and the lease ends with its ttl;
    * with `seal` the call rejects with the failure. If work has thrown, the call rejects with that;
    * at once if the signal was aborted, while the release goes on.
    */
@@ -169,7 +170,7 @@ export class Fencegate {
     try {
       result = await work(lease);
     } catch (fault) {
-      const released = lease.release({seal}).catch(() => undefined);
+      const released = lease.release({seal}).catch(this.#calls.logging(UNRELEASED));
       if (!lease.signal.aborted) await released;
       throw fault;
     }
@@ -178,6 +179,7 @@ export class Fencegate {
     } catch (fault) {
       if (fault instanceof FencegateError) fault.result = result;
       if (seal || fault instanceof LeaseLostError) throw fault;
+      this.#calls.logging(UNRELEASED)(fault);
     }
     return result;
   }
@@ -200,7 +202,8 @@ export class Fencegate {
       throw fault;
     }
     return this.#use(lease, options.seal ?? false, async () => {
-      if (!await beginTick(this, lease, everyMs, options.signal ? {signal: options.signal} : {})) return false;
+      const {signal} = options;
+      if (!await beginTick(this, lease, everyMs, signal ? {signal} : {}, this.#calls.logging(UNRELEASED))) return false;
       lease.check();
       await work(lease);
       return true;

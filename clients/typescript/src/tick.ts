@@ -22,9 +22,10 @@ async function raisedFences(client: Fencegate, filters: HistoryFilters,
  * Records that the work of a tick starts now, unless the last start belongs to the same tick.
  * The starts are the events fence_raised of RESOURCE@tick, with the time of PostgreSQL.
  * Resolves to whether this call has recorded the start: exactly one caller may do the work.
+ * `onUnreleased` gets the failure to release the lease of the record, which then ends with its ttl.
  */
-export async function beginTick(client: Fencegate, lease: Lease, everyMs: number,
-    options: {signal?: AbortSignal}): Promise<boolean> {
+export async function beginTick(client: Fencegate, lease: Lease, everyMs: number, options: {signal?: AbortSignal},
+    onUnreleased: (fault: unknown) => void): Promise<boolean> {
   const resource = lease.resources[0] as string;
   const record = `${resource}@tick`;
   const token = lease.fencingToken;
@@ -39,7 +40,7 @@ export async function beginTick(client: Fencegate, lease: Lease, everyMs: number
     if (fault instanceof ResourceLockedError) return false;
     throw fault;
   }
-  await started.release().catch(() => undefined); // else it ends with its ttl
+  await started.release().catch(onUnreleased);
   const after = await raisedFences(client, {resource: record, token_max: started.fencingToken}, options);
   // Another caller that held the lease meanwhile may have recorded its start between the two.
   return after[0]?.fencing_token === started.fencingToken && after[1]?.fencing_token === before?.fencing_token;

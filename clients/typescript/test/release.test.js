@@ -34,6 +34,20 @@ test('release_with_seal_of_lost_lease_then_rejects', async () => {
   await assert.rejects(lease.release({seal: true}), fault => fault === reason);
 });
 
+test('failed_release_that_no_caller_gets_is_logged', async () => {
+  const messages = [];
+  const refuse = problem(503, 'no-quorum');
+  await withFront(urls[0], asked => asked.method === 'DELETE' ? refuse : undefined, async front => {
+    const logging = clientOf({url: front.url, log: message => messages.push(message)});
+    assert.equal(await logging.runOncePerTick(newResource(), 60_000, {ttlMs: 5000}, () => undefined), true);
+    assert.equal(messages.length, 2, 'of the record of the tick, and of the lease');
+    const thrown = () => { throw new RangeError('of the work'); };
+    await assert.rejects(logging.withLease(newResource(), {ttlMs: 5000}, thrown), RangeError);
+  });
+  assert.equal(messages.length, 3);
+  for (const message of messages) assert.match(message, /^fencegate: a lease was not released.*NoQuorumError/);
+});
+
 test('release_with_seal_answer_lost_then_sealed', async () => {
   const order = newOrder();
   await withFront(urls[0], asked => asked.method === 'DELETE' && asked.number === 2 ? loseAnswer : undefined,
