@@ -200,8 +200,8 @@ begin
         perform fencing.drop_week(old[1]);
         dropped := 1;
         remaining := remaining - 1;
-      exception when lock_not_available then
-        null;  -- a reader holds a lock; the partitions created above stay
+      exception when lock_not_available or object_not_in_prerequisite_state then
+        null;  -- a reader holds a lock, or there is a legal hold since; the partitions created above stay
       end;
     end if;
   end if;
@@ -212,7 +212,7 @@ comment on function fencing.keep_history(integer) is
   'For gateways: creates partitions ahead as rotate_history does, and drops the oldest week '
   'that has only rows older than keep_days (0: drops none), one in each call and none in a call that created any. '
   'remaining: how many are left to drop, also where a lock for the drop was not free within 100 ms; '
-  'that is the longest that writes are delayed. '
+  'that is the longest that writes are delayed. A legal hold that arrives during the call keeps the week. '
   'Where another call is under way it does nothing. '
   'The owner''s minimum (settings, history_keep_days_min) is kept, whatever keep_days is. '
   'keep_days is at least 7, so that a gateway''s role can''t be used to delete traces of what it has just done. '

@@ -34,6 +34,11 @@ begin
     raise exception using errcode = '22023',
       message = 'write_applied, guard_changed and person_erased are recorded by the guard alone';
   end if;
+  if exists (select from jsonb_array_elements(events) e
+      where e ->> 'event' = 'storage_generation_changed' and e -> 'detail' ? 'floor') then
+    raise exception using errcode = '22023',
+      message = 'storage_generation_changed with a floor is recorded by the guard alone';
+  end if;
   insert into fencing.history (at, event, resource, fencing_token, last_fencing_token, owner, principal, trace_id,
       write_id, detail)
   select fencing.bound_time(e.at), e.event, fencing.bound_text(e.resource, 200), fencing.bound_token(e.fencing_token),
@@ -70,6 +75,12 @@ begin
   if append_events.event && '{write_applied,guard_changed,person_erased}' then
     raise exception using errcode = '22023',
       message = 'write_applied, guard_changed and person_erased are recorded by the guard alone';
+  end if;
+  if 'storage_generation_changed' = any (append_events.event)
+      and exists (select from unnest(append_events.event, append_events.detail) e (event, detail)
+        where e.event = 'storage_generation_changed' and e.detail ? 'floor') then
+    raise exception using errcode = '22023',
+      message = 'storage_generation_changed with a floor is recorded by the guard alone';
   end if;
   if events = 0 then
     return 0;

@@ -18,7 +18,8 @@ $$;
 comment on function fencing.refuse_under_hold() is
   'Raises 55000 while the setting legal_hold is there. Locks: none.';
 
-create or replace function fencing.replace_names(value jsonb, names text[], pseudonym text) returns jsonb
+create or replace function fencing.replace_names(value jsonb, members text[], names text[], pseudonym text)
+returns jsonb
 language plpgsql immutable
 set search_path = pg_catalog, pg_temp
 as $$
@@ -27,30 +28,32 @@ begin
     return value;
   end if;
   return case jsonb_typeof(value)
-    when 'string' then to_jsonb(case when value #>> '{}' = any (names) then pseudonym else value #>> '{}' end)
-    when 'object' then (select jsonb_object_agg(m.key, fencing.replace_names(m.value, names, pseudonym))
-        from jsonb_each(value) m)
-    else (select jsonb_agg(fencing.replace_names(e.value, names, pseudonym) order by e.place)
-        from jsonb_array_elements(value) with ordinality e (value, place)) end;
+    when 'string' then to_jsonb(case when members is null and value #>> '{}' = any (names) then pseudonym
+        else value #>> '{}' end)
+    when 'object' then (select jsonb_object_agg(m.key, fencing.replace_names(m.value,
+          case when m.key <> all (members) then members end, names, pseudonym)) from jsonb_each(value) m)
+    when 'array' then (select jsonb_agg(fencing.replace_names(e.value, members, names, pseudonym) order by e.place)
+        from jsonb_array_elements(value) with ordinality e (value, place))
+    else value end;
 end
 $$;
-comment on function fencing.replace_names(jsonb, text[], text) is
+comment on function fencing.replace_names(jsonb, text[], text[], text) is
   'The value with the pseudonym in place of each string that is one of the names as a whole; names of members stay. '
-  'Locks: none.';
+  'members: only in the values of members with these names; null: everywhere. Locks: none.';
 
 create or replace function fencing.replace_in_detail(event text, detail jsonb, names text[], pseudonym text)
 returns jsonb
 language sql immutable
 set search_path = pg_catalog, pg_temp
 as $$
-  -- What was done to the guard is no person's: of these rows only where they came from is replaced.
-  select case when event = 'guard_changed' then detail || fencing.replace_names(jsonb_strip_nulls(jsonb_build_object(
-      'application', detail -> 'application', 'address', detail -> 'address')), names, pseudonym)
-    else fencing.replace_names(detail, names, pseudonym) end;
+  -- What was done, refused and found stays as it is, also if a person has the name of a table or of an error.
+  select fencing.replace_names(detail, case when event = 'guard_changed' then '{application,address}'
+    else '{owner,principal,holder,application,address,credential,value}' end::text[], names, pseudonym);
 $$;
 comment on function fencing.replace_in_detail(text, jsonb, text[], text) is
-  'The detail of a row of history as replace_names() returns it; of guard_changed only application and address change. '
-  'Locks: none.';
+  'The detail of a row of history with the pseudonym in its members that can name a person: owner, principal, holder, '
+  'application, address, credential, and value of what a refused write wanted; of guard_changed application and '
+  'address. Locks: none.';
 
 create or replace function fencing.names_and_masks(names text[]) returns text[]
 language sql stable
@@ -74,9 +77,9 @@ begin
         or fencing.replace_in_detail(h.event, h.detail, texts, '') <> h.detail) order by h.id);
   change_ids := array(select c.id from fencing.row_change c where c.id > changes_after and c.id <= changes_to
       and (c.principal = any (texts) or c.application = any (texts)
-        or fencing.replace_names(c.row_key, texts, '') <> c.row_key
-        or fencing.replace_names(c.old, texts, '') <> c.old
-        or fencing.replace_names(c.new, texts, '') <> c.new) order by c.id);
+        or fencing.replace_names(c.row_key, null, texts, '') <> c.row_key
+        or fencing.replace_names(c.old, null, texts, '') <> c.old
+        or fencing.replace_names(c.new, null, texts, '') <> c.new) order by c.id);
   return next;
 end
 $$;
@@ -102,10 +105,11 @@ begin
   elsif (reason ~ '\S' and octet_length(reason) <= 2000) is not true
       or exists (select from unnest(names) n where strpos(reason, n) > 0) then
     raise exception using errcode = '22023', message = 'reason: 1 to 2,000 bytes, without the names';
-  elsif session_user = any (names) or current_setting('application_name') = any (names) then
+  elsif session_user = any (names) or current_setting('application_name') = any (names)
+      or host(inet_client_addr()) = any (names) then
     raise exception using errcode = '22023',
-      message = 'names: the event would have one as its principal or application',
-      hint = 'Give the order from a session of another login and application_name.';
+      message = 'names: the event would have one as its principal, application or address',
+      hint = 'Give the order from a session of another login, application_name and address.';
   end if;
   -- Before any row: refuse_history_change() lets rows be changed after this event of the same transaction.
   select * into found_ids from fencing.find_names(names, history_after, history_to, changes_after, changes_to);
@@ -124,9 +128,9 @@ begin
   update fencing.row_change c
      set principal = case when c.principal = any (texts) then pseudonym else c.principal end,
          application = case when c.application = any (texts) then pseudonym else c.application end,
-         row_key = fencing.replace_names(c.row_key, texts, pseudonym),
-         old = fencing.replace_names(c.old, texts, pseudonym),
-         new = fencing.replace_names(c.new, texts, pseudonym)
+         row_key = fencing.replace_names(c.row_key, null, texts, pseudonym),
+         old = fencing.replace_names(c.old, null, texts, pseudonym),
+         new = fencing.replace_names(c.new, null, texts, pseudonym)
    where c.id = any (found_ids.change_ids);
   return cardinality(found_ids.history_ids) + cardinality(found_ids.change_ids);
 end

@@ -29,6 +29,47 @@ comment on function fencing.record_guard_change(text, jsonb) is
   'Adds guard_changed to the history, in the transaction of the change. The functions that change the guard call it. '
   'Locks: none that others wait for.';
 
+create or replace function fencing.record_setting() returns trigger
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if tg_op = 'TRUNCATE' then
+    delete from fencing.settings;  -- so that each row is recorded
+    return null;
+  end if;
+  if old.key = 'legal_hold' and new.key is distinct from 'legal_hold' then
+    perform fencing.record_guard_change('legal_hold_lifted', jsonb_build_object('reason', old.value));
+  elsif new.key = 'legal_hold' then
+    perform fencing.record_guard_change('legal_hold_set', jsonb_build_object('reason', new.value,
+        'was', case old.key when new.key then old.value end));
+  end if;
+  if 'history_keep_days_min' in (old.key, new.key) then
+    perform fencing.record_guard_change('history_keep_days_min', jsonb_build_object(
+        'days', case new.key when 'history_keep_days_min' then new.value end,
+        'was', case old.key when 'history_keep_days_min' then old.value end));
+  end if;
+  return null;
+end
+$$;
+comment on function fencing.record_setting() is
+  'Trigger: records in the history that a legal hold was set or lifted, and changes of history_keep_days_min. '
+  'Locks: none that others wait for.';
+
+do $$
+begin
+  if not exists (select from pg_catalog.pg_trigger where tgrelid = 'fencing.settings'::regclass
+      and tgname = 'settings_recorded') then
+    create trigger settings_recorded after insert or update or delete on fencing.settings
+      for each row execute function fencing.record_setting();
+    create trigger settings_truncated before truncate on fencing.settings
+      for each statement execute function fencing.record_setting();
+    alter table fencing.settings enable always trigger settings_recorded;
+    alter table fencing.settings enable always trigger settings_truncated;
+  end if;
+end
+$$;
+
 create table if not exists fencing.fault_check (
   singleton  boolean primary key default true check (singleton),
   checked_at timestamptz

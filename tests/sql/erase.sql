@@ -2,7 +2,12 @@
 insert into fencing.history (event, resource, owner, principal, detail) values
   ('lease_granted', 'a/1', 'jane', 'service', null), ('lease_granted', 'a/1', 'janet', 'jane', '{"waited_ms": 1}'),
   ('lease_revoked', 'a/2', null, 'operator', '{"holder": {"owner": "jane", "tags": ["jane", "jane d.", 1, null]}}'),
-  ('lease_granted', 'jane', 'other', 'other', '{"jane": "a \"jane\""}');
+  ('lease_granted', 'jane', 'other', 'other', '{"jane": "a \"jane\""}'),
+  ('write_rejected', 'a/4', 'other', 'other', '{"error": "jane", "relation": "jane", "credential": "jane",
+    "operations": ["jane"], "wanted": [{"table": "jane", "arguments": [{"part": "set", "column": "jane",
+    "value": "jane"}]}]}'),
+  ('configuration_reloaded', null, null, null, '{"changed": ["jane"], "rules": [{"name": "jane",
+    "was": {"principal": "jane", "scopes": ["jane"]}}]}');
 insert into fencing.row_change (relation, operation, row_key, old, new, principal, direct, application)
 select 'public.t', 'update', '{"id": "1"}', '{"name": "jane"}',
   jsonb_build_object('name', fencing.masked_value('jane')),
@@ -77,10 +82,28 @@ select resource, entered_by from fencing.guard where resource < 'b' order by res
 select relation, protected_by from fencing.protected order by relation::text;
 -- the caller's own login, the guard's facts, and a week under a hold
 select fencing.erase_names('{postgres}', 'erased-00000001', 'order 7', 0, 100, 0, 100);
-select fencing.replace_in_detail('guard_changed', '{"action": "unprotect", "application": "unprotect"}', '{unprotect}',
-  'erased-00000001');
+select fencing.replace_in_detail('guard_changed',
+  '{"action": "unprotect", "application": "unprotect", "value": "unprotect"}', '{unprotect}', 'erased-00000001');
 insert into fencing.known_fault (fault, principal) values ('f', 'jane');
 select fencing.erase_other_names('{jane}', 'erased-00000003');
 select principal from fencing.known_fault;
 insert into fencing.settings values ('legal_hold', 'case 18');
 select fencing.drop_week('20260803');
+-- a hold that arrives after keep_history() has looked for old weeks
+begin;
+create or replace function fencing.old_history_partitions(keep interval) returns setof text
+language sql stable as $$ select '20260803' $$;
+insert into fencing.event_stream values (gen_random_uuid(), 1, 0, now() - interval '8 days');
+select * from fencing.keep_history(30);
+select count(*) from fencing.event_stream;
+delete from fencing.settings;
+select * from fencing.keep_history(30);
+rollback;
+-- holds are events, as is how long gateways have to keep the history
+update fencing.settings set value = 'case 19' where key = 'legal_hold';
+insert into fencing.settings values ('history_keep_days_min', '365');
+update fencing.settings set value = '30' where key = 'history_keep_days_min';
+update fencing.settings set key = 'require_proof', value = 'off' where key = 'history_keep_days_min';
+truncate fencing.settings;
+select principal, detail - 'application' as detail from fencing.history
+  where detail->>'action' ~ '^(legal_hold|history_keep)' order by id;

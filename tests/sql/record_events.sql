@@ -12,6 +12,13 @@ select event, at = '2026-11-21 10:00:00.123+00' as given, resource, fencing_toke
 select fencing.record_events('[{"event": "lease_granted"}, {"event": "write_applied"}]');
 select fencing.record_events('[{"event": "lease_granted"}, {"event": "guard_changed"}]');
 select fencing.record_events('[{"event": "request_denied", "principal": "p", "detail": {"status": 403}}]');
+-- nor a failover that was none; a gateway names writes that one has lost
+select fencing.record_events('[{"event": "storage_generation_changed", "detail": {"floor": 1}}]');
+select fencing.record_events('[{"event": "storage_generation_changed", "detail": {"lost_writes": []}}]');
+select fencing.append_events(gen_random_uuid(), 1, null, '{lease_granted,storage_generation_changed}', null, null, null,
+  null, null, null, null, array[null, '{"floor": 1}']::jsonb[]);
+select fencing.append_events(gen_random_uuid(), 1, null, '{storage_generation_changed}', null, null, null, null, null,
+  null, null, '{"{\"lost_writes\": []}"}'::jsonb[]);
 select fencing.record_events('[{"event": "lease_granted"}, {"event": "unheard_of"}]');
 select fencing.record_events('[{"event": "lease_granted"}, {"resource": "a"}]');
 select fencing.record_events('{"event": "lease_granted"}');
