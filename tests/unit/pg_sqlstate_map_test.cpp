@@ -108,6 +108,18 @@ TEST(sqlstate_map, missing_guard_is_unavailable_with_its_cause) {
     EXPECT_EQ(to_failure(missing, statement{}).code, errc::unprocessable) << "the function of a caller";
 }
 
+TEST(sqlstate_map, resource_that_is_not_covered_is_named) {
+    const auto detail_of = [](const std::string& facts) {
+        return to_failure(parse_server_error("ERROR:  FG403: words\nDETAIL:  {" + facts + "}\nLOCATION:  a, b.c:1\n"))
+            .detail;
+    };
+    EXPECT_EQ(detail_of(R"("resource": "seats/12b")"),
+              "A row belongs to seats/12b, which the lease does not cover; nothing was changed.");
+    const std::string unnamed = "A row belongs to a resource that the lease does not cover; nothing was changed.";
+    EXPECT_EQ(detail_of(R"("resource": "a\nb", "name_fault": "has a control character")"), unnamed);
+    EXPECT_EQ(detail_of(R"("resource": 7)"), unnamed);
+}
+
 TEST(sqlstate_map, violated_constraint_named_without_row) {
     const auto f = to_failure(parse_server_error(
         "ERROR:  23514: new row for relation \"inventory\" violates check constraint \"inventory_stock_check\"\n"

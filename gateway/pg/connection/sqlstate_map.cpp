@@ -207,6 +207,11 @@ failure to_failure_of_operation(const server_error& error) {
     out.facts["sqlstate"] = error.sqlstate;
     if (error.sqlstate.starts_with("23") && !error.constraint.empty()) out.facts["constraint"] = error.constraint;
     if (error.sqlstate.starts_with("FG")) add_guard_facts(error.detail, out.facts);
+    const auto* resource = out.facts.if_contains("resource");
+    if (rule.meaning == errc::resource_not_covered && resource && resource->is_string() &&
+        !out.facts.contains("name_fault"))
+        out.detail = "A row belongs to " + boost::json::value_to<std::string>(*resource) +
+                     ", which the lease does not cover; nothing was changed.";
     if (rule.meaning == errc::storage_unavailable) out.retry_after = retry_after_unavailable;
     if (is_missing_privilege(error)) {
         out.retry_after.reset();
