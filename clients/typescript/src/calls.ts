@@ -98,7 +98,7 @@ interface RawAnswer<T> {
 }
 
 function urlsOf(given: string | readonly string[]): string[] {
-  const urls = typeof given === 'string' ? [given] : [...given];
+  const urls = typeof given === 'string' ? [given] : Array.from(given ?? []); // undefined in programs without types
   if (!urls.length) throw new TypeError('url: has to be the URL of a gateway, or an array of at least one');
   for (const url of urls) {
     const parsed = parseUrl(url);

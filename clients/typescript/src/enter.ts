@@ -1,6 +1,6 @@
 // Entering the resources of a lease in a transaction that the caller runs with pg.
 
-/** What enter needs of a client of pg: Client and PoolClient have it. */
+/** What enter needs of a client of pg: Client and PoolClient have it. A Pool is refused. */
 export interface Queryable {
   query(text: string, values: unknown[]): Promise<unknown>;
 }
@@ -24,6 +24,8 @@ export interface Enterable {
  */
 export async function enter(client: Queryable, lease: Enterable,
     {proof = false}: {proof?: boolean} = {}): Promise<void> {
+  if ('totalCount' in client)
+    throw new TypeError('client: is a pool, whose queries may use several connections; give what its connect() returns');
   lease.check?.();
   await client.query('select fencing.enter($1::text[], $2::bigint, $3::text)',
     [lease.resources, lease.fencingToken, proof ? lease.leaseId : null]);

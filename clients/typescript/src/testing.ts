@@ -2,7 +2,7 @@
 
 import {Fencegate} from './client.js';
 import {setClock} from './time.js';
-import type {Operation} from './writes.js';
+import type {Operation, WriteApplied} from './writes.js';
 
 /** A write that was applied. */
 export interface Written {
@@ -70,8 +70,8 @@ function problem(slug: string, status: number, members: object = {}): Response {
 export class TestGateway {
   /** The writes that were applied. */
   readonly writes: Written[] = [];
-  /** What an operation leads to; the test may replace it. */
-  results: (operation: Operation) => object = operation => ('call' in operation ? {value: null}
+  /** The result of an operation; the test may replace it. */
+  results: (operation: Operation) => WriteApplied['results'][number] = operation => ('call' in operation ? {value: null}
     : {rows_affected: operation.expect_rows ?? 1, rows: []});
   /** What a read of a path, such as `/v1/tables/inventory`, returns. */
   readonly reads = new Map<string, unknown>();

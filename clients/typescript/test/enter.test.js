@@ -98,6 +98,10 @@ test('enter_with_lost_lease_then_nothing_sent', async () => {
   await assert.rejects(enter({query: () => assert.fail('it was sent')}, lease), LeaseLostError);
 });
 
+test('enter_on_a_pool_then_error_names_client', async () => {
+  await client.withLease(newResource(), {}, lease => assert.rejects(enter(pool, lease), /^TypeError: client: /));
+});
+
 test('enter_with_proof_then_database_checks_the_lease_id', async () => {
   const resource = newResource();
   await client.withLease(resource, {}, async lease => {
