@@ -90,13 +90,15 @@ def test_async_transaction_is_fenced(stack: Stack, skus: list[str], kind: str) -
     assert [stock_of(stack, sku) for sku in skus] == [9, 10]
 
 
-def test_asyncpg_without_transaction_is_refused(stack: Stack) -> None:
+def test_asyncpg_without_transaction_or_async_is_refused(stack: Stack) -> None:
     async def work() -> None:
         async with fencegate.AsyncClient(stack.facts["http"]) as client, client.lease("python/asyncpg") as lease:
             connection = await asyncpg.connect(**address(stack))
             with pytest.raises(ValueError, match="transaction"):
                 async with fencegate.async_fenced(connection, lease):
                     pass
+            with pytest.raises(TypeError, match="needs async_fenced"), fencegate.fenced(connection, lease):
+                pass
             await connection.close()
 
     asyncio.run(work())

@@ -193,6 +193,12 @@ def test_idempotency_key_that_cannot_be_sent_is_refused(kind: str, key: str) -> 
         client.one_shot_write(sale_operation("sku-1"), resources=["inventory/sku-1"], idempotency_key=key)
 
 
+def test_url_that_is_missing_is_a_value_error() -> None:
+    for kind in (fencegate.Client, fencegate.AsyncClient):
+        with pytest.raises(ValueError, match="url: name at least one gateway"):
+            kind(None)  # type: ignore[arg-type]
+
+
 def test_url_that_httpx_refuses_is_a_value_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Later versions of httpx than that of Debian 12 raise InvalidURL for `http://a:abc`,
     which is no ValueError, and may cite the URL."""
@@ -302,7 +308,8 @@ def test_connection_that_is_not_established_sends_nothing(
             kind, f"http{'s' if layer == 'tls' else ''}://127.0.0.1:{port}", request_timeout=1.0, retry_for=0
         ) as client:
             for _ in range(3):
-                with pytest.raises(errors.ConnectionFailed, match="Connect(Timeout|Error)") as failed:
+                expected = f"no answer from 127.0.0.1:{port}: Connect(Timeout|Error)"
+                with pytest.raises(errors.ConnectionFailed, match=expected) as failed:
                     client.one_shot_write(sale_operation("sku-1"), resources=["inventory/sku-1"])
                 assert not failed.value.maybe_executed
             eventually(

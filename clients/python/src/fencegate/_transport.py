@@ -65,7 +65,8 @@ class Transport:
         ca: Optional[str],
         cell: Optional[int],
     ) -> None:
-        self._urls = [each.rstrip("/") for each in ([url] if isinstance(url, str) else url)]
+        urls = [url] if isinstance(url, str) else url or []  # None: of a program that nobody type-checks
+        self._urls = [each.rstrip("/") for each in urls]
         if not self._urls:
             raise ValueError("url: name at least one gateway")
         for each in self._urls:
@@ -134,7 +135,7 @@ class Transport:
         self._use_next(sent)
         untrusted = isinstance(error, ssl.SSLCertVerificationError) or "CERTIFICATE_VERIFY_FAILED" in str(error)
         raise NoAnswer(
-            f"{type(error).__name__}: {error}",
+            f"no answer from {sent.url.netloc.decode()}: {type(error).__name__}: {error}",
             sent=not untrusted and not isinstance(error, NEVER_SENT),
             untrusted=sent.extensions["gateway"] if untrusted else None,
         ) from error

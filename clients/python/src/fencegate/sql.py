@@ -41,6 +41,8 @@ def fenced(
     so that the guard refuses those of protected rows.
     What the session has not sent yet is flushed at the end of the block, so that its refusal is raised here.
     """
+    if hasattr(session, "is_in_transaction"):
+        raise TypeError("session: a connection of asyncpg needs async_fenced")
     lease.check()
     with translated_errors():
         enter(session, lease, lock_timeout, proof)
@@ -177,7 +179,7 @@ def require_transaction(target: Any) -> None:
     connection = target.connection.dbapi_connection if hasattr(target, "exec_driver_sql") else target
     if not hasattr(connection, "cursor"):
         raise TypeError(
-            "session: has to be a Session or Connection of SQLAlchemy or a connection of Django or psycopg, "
+            "session: has to be a Session or Connection of SQLAlchemy or a connection of Django, psycopg or asyncpg, "
             f"not {type(target).__name__}"
         )
     status = getattr(getattr(connection, "info", None), "transaction_status", IDLE)
