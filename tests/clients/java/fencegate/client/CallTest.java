@@ -118,6 +118,17 @@ public final class CallTest {
     }
 
     @Test
+    public void gateway_without_connection_is_named_with_first_cause() throws Exception {
+        ServerSocket closed = new ServerSocket(0);
+        closed.close();
+        String gateway = "http://127.0.0.1:" + closed.getLocalPort();
+        FencegateClient client =
+                FencegateClient.builder(URI.create(gateway)).retryFor(Duration.ofMillis(300)).build();
+        String message = assertThrows(UnavailableException.class, () -> client.write(write())).getMessage();
+        assertTrue(message, message.startsWith("No connection to " + gateway + ": java.net.ConnectException (java."));
+    }
+
+    @Test
     public void deadline_before_any_connection_has_changed_nothing() throws Exception {
         try (ServerSocket socket = new ServerSocket(0, 1, InetAddress.getByName("127.0.0.1"))) {
             List<Socket> waiting = new ArrayList<>(); // they fill the queue of connections that nobody accepts

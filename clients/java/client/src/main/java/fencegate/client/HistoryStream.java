@@ -85,7 +85,7 @@ final class HistoryStream {
                     TimeUnit.NANOSECONDS);
             Transport.answer(response.statusCode(), response.headers(), content, transport.now());
         } catch (ExecutionException e) {
-            throw new Transport.Failed(Transport.failureOf(e.getCause()));
+            throw new Transport.Failed(Transport.failureOf(transport.gateway(gateway), e.getCause()));
         } catch (TimeoutException | Json.SyntaxException e) {
             // The next stream may be in order.
         } finally {

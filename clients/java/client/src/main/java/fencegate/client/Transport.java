@@ -190,6 +190,10 @@ class Transport {
         return gateways.size();
     }
 
+    String gateway(int number) {
+        return gateways.get(number);
+    }
+
     int answerBytesMax() {
         return answerBytesMax;
     }
@@ -221,7 +225,7 @@ class Transport {
         if (call.key != null) request.header("Idempotency-Key", call.key);
         long sentAt = now();
         long within = Math.min(call.within.toNanos(), until - sentAt);
-        if (within <= 0) throw new Failed(notSent(new TimeoutException("no time was left"), Duration.ZERO));
+        if (within <= 0) throw new Failed(notSent(gateway, new TimeoutException("no time was left"), Duration.ZERO));
         CompletableFuture<HttpResponse<byte[]>> sent =
                 http.sendAsync(request.build(), info -> new LimitedBody(answerBytesMax));
         try {
@@ -230,12 +234,12 @@ class Transport {
         } catch (TimeoutException e) {
             String time = " within " + TimeUnit.NANOSECONDS.toMillis(within) + " ms";
             throw new Failed(body != null && body.withdraw()
-                    ? notSent(new HttpConnectTimeoutException("no connection" + time), Duration.ZERO)
-                    : noAnswer(new HttpTimeoutException("no answer" + time)));
+                    ? notSent(gateway, new HttpConnectTimeoutException("no connection" + time), Duration.ZERO)
+                    : noAnswer(gateway, new HttpTimeoutException("no answer" + time)));
         } catch (ExecutionException e) {
-            throw new Failed(failureOf(e.getCause()));
+            throw new Failed(failureOf(gateway, e.getCause()));
         } catch (Json.SyntaxException e) {
-            throw new Failed(noAnswer(e));
+            throw new Failed(noAnswer(gateway, e));
         } finally {
             sent.cancel(true); // without effect on a call that has ended
         }
@@ -255,26 +259,33 @@ class Transport {
         }
     }
 
-    static Failure failureOf(Throwable cause) {
+    static Failure failureOf(String gateway, Throwable cause) {
         if (cause instanceof LimitedBody.TooLarge)
             return new Failure(new FencegateException(null, "The gateway's answer is too large: " + cause.getMessage(),
                     cause), false, Duration.ZERO, true);
         if (Stream.iterate(cause, Objects::nonNull, Throwable::getCause)
-                .anyMatch(CertificateException.class::isInstance)) return notSent(cause, NEVER);
+                .anyMatch(CertificateException.class::isInstance)) return notSent(gateway, cause, NEVER);
         // The JDK throws SSLHandshakeException also if the gateway stops during the handshake, so a repeat may help.
         if (cause instanceof ConnectException || cause instanceof HttpConnectTimeoutException
-                || cause instanceof SSLHandshakeException) return notSent(cause, Duration.ZERO);
-        return noAnswer(cause);
+                || cause instanceof SSLHandshakeException) return notSent(gateway, cause, Duration.ZERO);
+        return noAnswer(gateway, cause);
     }
 
-    private static Failure notSent(Throwable cause, Duration pause) {
-        return new Failure(new UnavailableException(null, "No gateway can be reached: " + cause, cause), true,
-                pause, false);
+    private static Failure notSent(String gateway, Throwable cause, Duration pause) {
+        return new Failure(new UnavailableException(null, "No connection to " + gateway + ": " + describe(cause), cause),
+                true, pause, false);
     }
 
-    private static Failure noAnswer(Throwable cause) {
-        return new Failure(new UnavailableException(null, "The gateway did not answer: " + cause, cause), true,
-                Duration.ZERO, true);
+    private static Failure noAnswer(String gateway, Throwable cause) {
+        return new Failure(new UnavailableException(null, "No answer from " + gateway + ": " + describe(cause), cause),
+                true, Duration.ZERO, true);
+    }
+
+    /** Names the first cause too: where a host is unknown or refuses, the JDK's ConnectException has no message. */
+    private static String describe(Throwable cause) {
+        Throwable first = cause;
+        while (first.getCause() != null) first = first.getCause();
+        return first == cause ? cause.toString() : cause + " (" + first + ")";
     }
 
     static Answer answer(int status, HttpHeaders headers, byte[] body, long sentAt)
