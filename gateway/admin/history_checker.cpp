@@ -65,25 +65,28 @@ void history_checker::add_grant(const history_evidence& row) {
     ++counts_.grants;
     if (!row.token) return report('a', row.id, "a lease was granted without a token");
     const std::int64_t token = *row.token;
-    if (const auto same = grants_.find(token); same != grants_.end())
+    const auto same = grants_.find(token);
+    if (same != grants_.end() && !(row.shared && same->second.shared))
         return report('a', row.id, "token " + text(token) + " was granted before, in row " + text(same->second.id));
     while (!recent_grants_.empty() && recent_grants_.front().second.at_us < row.at_us - skew_us_) {
         if (!highest_older_grant_ || highest_older_grant_->first < recent_grants_.front().first)
             highest_older_grant_ = recent_grants_.front();
         recent_grants_.pop_front();
     }
-    if (highest_older_grant_ && token <= highest_older_grant_->first)
+    const bool shares = row.shared && highest_older_grant_ && highest_older_grant_->second.shared;
+    if (highest_older_grant_ && token <= highest_older_grant_->first - (shares ? 1 : 0))
         report('a', row.id,
                "token " + text(token) + " was granted after token " + text(highest_older_grant_->first) + " of row " +
                    text(highest_older_grant_->second.id));
     grant added;
     added.id = row.id;
+    added.shared = row.shared;
     added.at_us = row.at_us;
     added.expires_us = row.at_us + row.ttl_ms.value_or(0) * us_per_ms;
     // Compares with the grant of the next lower token.
     if (const auto next = grants_.lower_bound(token); next != grants_.begin()) {
         const auto& [older_token, older] = *std::prev(next);
-        if (older.expires_us > row.at_us + skew_us_) {
+        if (older.expires_us > row.at_us + skew_us_ && !(row.shared && older.shared)) {
             ++counts_.overlaps;
             overlapped_[older_token] = token;
         }
@@ -175,7 +178,8 @@ void history_checker::check_refusal(const history_evidence& row) {
     // The floor refuses tokens of every resource, and is the fence of none. The row of its change may have been dropped
     // with its partition, but a floor is the lower bound of an epoch, which is no granted token.
     if (*row.last_token % static_cast<std::int64_t>(lockcore::tokens_per_epoch) == 0) return;
-    if (fence_ && *row.last_token < *fence_ && !row.recorded_later)
+    // A shared read is refused by the last writer's token alone, though others may have read with a higher one.
+    if (fence_ && *row.last_token < *fence_ && !row.recorded_later && !row.shared)
         return report('e', row.id,
                       "the fence that refused was " + text(*row.last_token) + ", although row " + text(fence_id_) +
                           " had raised it to " + text(*fence_));

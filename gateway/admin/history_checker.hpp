@@ -48,7 +48,7 @@ struct last_fence {
 };
 
 /// Replays the history, one resource after the other, and reports the rows that violate a promise:
-///   a  tokens grow from grant to grant;
+///   a  tokens grow from grant to grant, but that shared leases may have one token;
 ///   b  a write was accepted with a token that was granted, and not lower than any accepted before it, nor than the
 ///      floor of the storage generation;
 ///   c  where two leases overlapped, nothing of the older one was accepted after the newer one had written;
@@ -85,7 +85,8 @@ class history_checker {
     struct grant {
         std::int64_t id = 0;
         std::int64_t at_us = 0;
-        std::int64_t expires_us = 0;  ///< End of the lease by its gateway's clock.
+        std::int64_t expires_us = 0;  ///< End of the lease by its gateway's clock; of shared ones the first.
+        bool shared = false;
     };
     struct later_id {
         bool operator()(const history_evidence& a, const history_evidence& b) const { return a.id > b.id; }

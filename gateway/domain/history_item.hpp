@@ -190,7 +190,8 @@ inline constexpr std::int64_t resource_events_counted_max = 100'000;
 
 /// What PostgreSQL knows about a resource.
 struct resource_facts {
-    std::uint64_t last_fencing_token = 0;                      ///< The fence; 0: no token was seen.
+    std::uint64_t last_fencing_token = 0;  ///< The fence; 0: no token was seen.
+    std::uint64_t last_read_token = 0;     ///< The read fence; 0: nobody has read by a shared lease.
     std::vector<std::pair<std::string, std::int64_t>> counts;  ///< Number of events by type.
     bool all_counted = true;                                   ///< False: there are more events than were counted.
     std::vector<history_item> last_events;                     ///< The newest first.
@@ -217,6 +218,7 @@ struct history_evidence {
     bool bare = false;                       ///< Written with a token of another issuer (detail.bare_token).
     bool direct = false;                     ///< Written by a caller of enter() (detail.direct).
     bool refused_otherwise = false;          ///< Refused for another reason than a fence above its token.
+    bool shared = false;                     ///< Of a shared lease, or of a read under one.
     bool recorded_later = false;             ///< A refusal recorded after the lock of the guard row was released.
     bool decided_by_guard = false;           ///< begin_write decided it under the guard's lock: the fence is committed.
 };

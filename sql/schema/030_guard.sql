@@ -25,6 +25,7 @@ create table if not exists fencing.guard (
   entered_token       bigint,
   entered_write       uuid,
   entered_by          text,
+  last_read_token     bigint not null default 0,
   constraint guard_pkey primary key (resource)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
 
@@ -34,8 +35,9 @@ comment on table fencing.guard is
   'It has no second index, so that raising a fence is a heap-only update.';
 comment on column fencing.guard.resource is 'The name of the thing protected, inventory/sku-1; compared by bytes.';
 comment on column fencing.guard.last_fencing_token is
-  'The highest token seen; 0 where none was seen. The fence is this or the floor (storage_generation), '
-  'whichever is higher. At 2^53 it refuses every token. Only repair_fence lowers it.';
+  'The highest token of enter, of guarded writes, of reads under exclusive leases and of seals; 0: none. The fence '
+  'is this, last_read_token or the floor (storage_generation), whichever is the highest. '
+  'At 2^53 it refuses every token. Only repair_fence lowers it.';
 comment on column fencing.guard.found_fencing_token is 'The fence before the resource was last entered.';
 comment on column fencing.guard.entered_xid is
   'The transaction that entered last. The resource is open for that transaction alone; '
@@ -53,13 +55,17 @@ comment on column fencing.guard.entered_write is
   'That write, of several under one token the first; null for a caller of enter(). '
   'One statement may serve several writes, of which entered_for names one.';
 comment on column fencing.guard.entered_by is 'The caller of that write; null for a caller of enter().';
+comment on column fencing.guard.last_read_token is
+  'The read fence: the highest token of enter_shared; 0: none. Only writes compare with it, '
+  'and only repair_fence lowers it.';
 
 create or replace function fencing.fence(resource text) returns bigint
 language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  return greatest((select g.last_fencing_token from fencing.guard g where g.resource = fence.resource),
+  return greatest((select greatest(g.last_fencing_token, g.last_read_token) from fencing.guard g
+        where g.resource = fence.resource),
       (select s.floor from fencing.storage_generation s), 0);
 end
 $$;

@@ -138,6 +138,7 @@ declare
   mark constant text := substring(signed from '^([1-9][0-9]{0,4})~');  -- the cell, if it is not 0
   claims constant text := case when mark is null then signed else substr(signed, length(mark) + 2) end;
   lines text[];
+  name text;
 begin
   if proof is null then
     return 'missing';
@@ -162,17 +163,19 @@ begin
     return 'not_authentic';
   elsif lines[3] is distinct from fencing_token::text then
     return 'other_token';
-  elsif encode(convert_to(resource, 'UTF8'), 'escape')
-      = any (string_to_array(split_part(E'\t' || lines[5], E'\t\t', 1), E'\t')) is not true then
-    return 'other_resource';
   end if;
-  return null;
+  name := encode(convert_to(resource, 'UTF8'), 'escape');
+  if name = any (string_to_array(split_part(E'\t' || lines[5], E'\t\t', 1), E'\t')) then
+    return null;
+  end if;
+  return case when name = any (string_to_array(split_part(E'\t' || lines[5], E'\t\t', 2), E'\t')) then 'shared'
+              else 'other_resource' end;
 end
 $$;
 comment on function fencing.proof_fault(text, bigint, text) is
   'Null where the proof, a whole lease_id, was signed with one of the keys and names this token, '
-  'this resource, not shared, and the cell of this cluster; else missing, other_cell, not_authentic, other_token or '
-  'other_resource. '
+  'this resource and the cell of this cluster; shared if its lease shares the resource; '
+  'else missing, other_cell, not_authentic, other_token or other_resource. '
   'It does not check the time: the fence refuses the token of a lease that has ended. Locks: none.';
 
 create or replace function fencing.refuse_proof(resource text, fencing_token bigint, fault text) returns void

@@ -29,28 +29,33 @@ declare
 begin
   perform fencing.lock_guards(names);
   if token < lowest
-      or exists (select from fencing.guard g where g.resource = any (names) and g.last_fencing_token > token) then
+      or exists (select from fencing.guard g where g.resource = any (names)
+          and greatest(g.last_fencing_token, g.last_read_token) > token) then
     shown := fencing.bound_detail(fencing.masked_wanted(begin_write_on_many.detail));
     insert into fencing.history (event, resource, fencing_token, last_fencing_token, owner, principal, trace_id,
         write_id, detail)
-    select 'write_rejected', g.resource, token, greatest(g.last_fencing_token, lowest),
+    select 'write_rejected', g.resource, token, greatest(g.last_fencing_token, g.last_read_token, lowest),
            begin_write_on_many.owner, begin_write_on_many.principal, begin_write_on_many.trace_id,
            begin_write_on_many.write_id,
-           case when g.last_fencing_token < lowest then coalesce(shown, '{}')
+           case when greatest(g.last_fencing_token, g.last_read_token) < lowest then coalesce(shown, '{}')
              || '{"cause": "storage-generation-changed"}' else shown end
-      from fencing.guard g where g.resource = any (names) and greatest(g.last_fencing_token, lowest) > token
+      from fencing.guard g where g.resource = any (names)
+       and greatest(g.last_fencing_token, g.last_read_token, lowest) > token
       order by g.resource;
     return query
-      select g.resource::text, greatest(g.last_fencing_token, lowest), greatest(g.last_fencing_token, lowest), false
-        from fencing.guard g where g.resource = any (names) order by g.resource;
+      select g.resource::text, f.fence, f.fence, false
+        from fencing.guard g
+             cross join lateral (values (greatest(g.last_fencing_token, g.last_read_token, lowest))) f (fence)
+       where g.resource = any (names) order by g.resource;
     return;
   end if;
   return query
     with entered as (
       update fencing.guard g
-         set last_fencing_token = token, found_fencing_token = g.last_fencing_token, entered_xid = pg_current_xact_id(),
-             entered_at = transaction_timestamp(), entered_for = begin_write_on_many.write_id::text,
-             entered_token = token, entered_write = begin_write_on_many.write_id,
+         set last_fencing_token = token, found_fencing_token = greatest(g.last_fencing_token, g.last_read_token),
+             entered_xid = pg_current_xact_id(), entered_at = transaction_timestamp(),
+             entered_for = begin_write_on_many.write_id::text, entered_token = token,
+             entered_write = begin_write_on_many.write_id,
              entered_by = begin_write_on_many.principal
        where g.resource = any (names)
       returning g.resource::text, g.found_fencing_token, g.last_fencing_token
@@ -99,12 +104,14 @@ begin
   selected_write := set_config('fencing.write_id', begin_write.write_id::text, true);
   for attempt in 1..2 loop
     update fencing.guard as g
-       set last_fencing_token = begin_write.fencing_token + seal::integer, found_fencing_token = g.last_fencing_token,
+       set last_fencing_token = begin_write.fencing_token + seal::integer,
+           found_fencing_token = greatest(g.last_fencing_token, g.last_read_token),
            entered_xid = pg_current_xact_id(), entered_at = transaction_timestamp(), entered_for = selected_write,
            entered_token = begin_write.fencing_token, entered_write = begin_write.write_id,
            entered_by = begin_write.principal
      where cardinality(resources) = 1 and g.resource = resources[1]
-       and begin_write.fencing_token between greatest(g.last_fencing_token, lowest, 1) and 9007199254740991
+       and begin_write.fencing_token between greatest(g.last_fencing_token, g.last_read_token, lowest, 1)
+         and 9007199254740991
     returning g.resource, greatest(g.found_fencing_token, lowest), g.last_fencing_token, true
       into resource, found_token, last_fencing_token, accepted;
     if found then
@@ -201,11 +208,12 @@ begin
         from given n
         where n.token >= lowest order by n.resource collate "C", n.place
       on conflict on constraint guard_pkey do update
-        set last_fencing_token = excluded.last_fencing_token, found_fencing_token = g.last_fencing_token,
+        set last_fencing_token = excluded.last_fencing_token,
+            found_fencing_token = greatest(g.last_fencing_token, g.last_read_token),
             entered_xid = excluded.entered_xid, entered_at = excluded.entered_at, entered_for = excluded.entered_for,
             entered_token = excluded.entered_token, entered_write = excluded.entered_write,
             entered_by = excluded.entered_by
-        where g.last_fencing_token <= excluded.last_fencing_token
+        where greatest(g.last_fencing_token, g.last_read_token) <= excluded.last_fencing_token
       returning g.resource::text, g.found_fencing_token, g.last_fencing_token
     ), recorded as (
       insert into fencing.history (event, resource, fencing_token, last_fencing_token, owner, principal, trace_id,

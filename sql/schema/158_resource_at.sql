@@ -62,6 +62,10 @@ as $$
     select h.last_fencing_token as fence from fencing.history h
      where h.resource = $1 and h.at <= $2 and h.event in ('write_applied', 'fence_raised')
      order by h.at desc, h.id desc limit 1
+  ), last_read as (
+    select (h.detail ->> 'last_read_token')::bigint as token from fencing.history h
+     where h.resource = $1 and h.at <= $2 and h.event = 'fence_raised' and h.detail ? 'last_read_token'
+     order by h.at desc, h.id desc limit 1
   ), floor as (
     select (h.detail ->> 'floor')::bigint as fence from fencing.history h
      where h.event = 'storage_generation_changed' and h.at <= $2 and h.detail ? 'floor'
@@ -82,11 +86,13 @@ as $$
                      where e.resource = $1 and e.fencing_token = l.fencing_token and e.at between l.at and $2
                        and e.event in ('lease_released', 'lease_expired', 'lease_revoked'))),
       'last_fencing_token', greatest((select f.fence from last_fence f), (select f.fence from floor f), 0),
+      'last_read_token', coalesce((select r.token from last_read r), 0),
       'tables', coalesce((select jsonb_agg(jsonb_build_object('table', t.relation, 'mode', t.mode) order by t.relation)
                             from tables t), '[]'))
     || case when with_rows then fencing.rows_at($1, $2) else '{"rows": null, "rows_complete": null}' end
 $$;
 comment on function fencing.resource_at(text, timestamptz, boolean) is
-  'A resource as it was at a time, by the history: the lease (null: none), the fence, of each protected table the mode '
-  '(enforce, observe, or open after unprotect()), and the rows (rows_at). What retention has dropped is missing. '
+  'A resource as it was at a time, by the history: the lease (null: none), the fence, the read fence, '
+  'of each protected table the mode (enforce, observe, or open after unprotect()), and the rows (rows_at). '
+  'What retention has dropped is missing. '
   'For auditors and gateways. Locks: none.';

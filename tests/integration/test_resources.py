@@ -59,6 +59,7 @@ def test_resource_never_used_is_free_and_empty(api: Api, resource: str) -> None:
     assert body == {
         "resource": resource,
         "last_fencing_token": 0,
+        "last_read_token": 0,
         "lease_state": "free",
         "lease": None,
         "counts": {},

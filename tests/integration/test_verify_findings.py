@@ -277,3 +277,45 @@ def test_refusal_by_uncommitted_fence_is_proved(history: History) -> None:
         "select fencing.begin_write('{a/1}', 40, gen_random_uuid(), 'o', 'p', null, '{\"bare_token\": true}')"
     )
     assert history.verify()["verdict"] == "proved"
+
+
+READ = "select fencing.raise_read_fences('{a/1}', 40, 'o', 'p', null, 'fenced read')"
+
+
+def test_shared_leases_and_their_reads_are_proved(history: History) -> None:
+    """Two leases have one token. A write is refused by their reads too, a read by the last writer alone."""
+    history.query("select fencing.set_up_recorder()")
+    for _ in range(2):
+        history.query(
+            "insert into fencing.history (event, resource, fencing_token, detail) "
+            """values ('lease_granted', 'a/1', 40, '{"ttl_ms": 60000, "mode": "shared"}')"""
+        )
+    history.query(READ)
+    history.query("select fencing.begin_write('{a/1}', 35, gen_random_uuid(), 'o', 'p', null, null)")
+    with pytest.raises(psycopg2.Error) as refused:
+        history.query("select fencing.enter_shared('a/1', 30)")
+    assert refused.value.pgcode == "FG412"
+    history.query("select fencing.enter_shared('a/1', 35)")
+    assert history.query(
+        "select fencing_token, last_fencing_token from fencing.history where event = 'write_rejected' order by id desc "
+        "limit 2"
+    ) == [(30, 31), (35, 40)]
+    report = history.verify()
+    assert (report["verdict"], report["raised_by_direct_sql"]) == ("proved", 0), report
+
+
+def test_shared_token_granted_to_exclusive_lease_breaks_a(history: History) -> None:
+    for mode in ('"mode": "shared", ', ""):
+        history.query(
+            "insert into fencing.history (event, resource, fencing_token, detail) "
+            f"""values ('lease_granted', 'a/1', 40, '{{{mode}"ttl_ms": 60000}}')"""
+        )
+    assert findings_of(history.verify()) == [("a", history.row("lease_granted", 40, 1))]
+
+
+def test_write_below_shared_read_breaks_b(history: History) -> None:
+    history.query(READ)
+    history.query("update fencing.guard set last_read_token = 0")
+    history.query("select fencing.enter('a/1', 35)")
+    found = findings_of(history.verify())
+    assert sorted(found) == [("b", history.row("write_applied", 35)), ("e", history.row("fence_raised", 40))]

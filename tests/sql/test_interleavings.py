@@ -194,6 +194,68 @@ def test_fenced_read_and_older_write_in_any_order_keep_rows_read(bench, before):
     assert observed == {True, False}
 
 
+def reader(token):
+    return [f"select fencing.enter_shared('{{r}}', {token})", READ_TOKEN, "commit"]
+
+
+READ_TOKEN = "select (select token from kept where resource = '{r}')"
+
+
+@with_new_and_known_resource
+@pytest.mark.parametrize("isolation", [READ_COMMITTED, REPEATABLE, "SERIALIZABLE"])
+@pytest.mark.parametrize("writing", [5, 6, 7], ids=["older", "equal", "newer"])
+def test_shared_read_beside_writer_keeps_rows_read(bench, writing, before, isolation):
+    """What a shared holder with token 6 has read is not changed by an older writer."""
+    observed = set()
+    for run, r, _ in bench.every_order(writer(writing), reader(6), before, isolation=isolation):
+        order = committed(run)
+        if 1 in order:
+            seen = run.outcomes[1][1][0][0]
+            wrote_before = 0 in order and order.index(0) < order.index(1)
+            assert seen == (writing if wrote_before else None), run.events
+            assert writing >= 6 or 0 not in order or wrote_before, run.events
+            assert writing <= 6 or not wrote_before, run.events
+        for number, stale in enumerate((writing < 6, writing > 6)):
+            allowed = {None, STALE} if stale else {None}
+            assert sqlstate_of(run.outcomes[number]) in (
+                allowed if isolation == READ_COMMITTED else allowed | {"40001"}
+            ), run.events
+        observed.add(tuple(order))
+    # The one that is not late is refused by nobody.
+    expected = {5: {(0, 1), (1,)}, 6: {(0, 1), (1, 0)}, 7: {(0,), (1, 0)}}[writing]
+    assert observed == expected if isolation == READ_COMMITTED else observed & expected, observed
+
+
+@pytest.mark.parametrize("read_before", [5, 6, 7], ids=["raising", "equal", "lower"])
+def test_shared_read_keeps_writers_out_until_it_ends(bench, read_before):
+    reading = [*reader(6)[:2], READ_TOKEN, "commit"]
+    before = f"select fencing.enter_shared('{{r}}', {read_before})"
+    observed = set()
+    for run, r, _ in bench.every_order(reading, writer(7), before):
+        order = committed(run)
+        assert order in ([0, 1], [1]), run.events
+        if 0 in order:
+            assert run.outcomes[0][1] == run.outcomes[0][2] == [(None,)], run.events
+        observed.add(tuple(order))
+    assert observed == {(0, 1), (1,)}
+
+
+@with_new_and_known_resource
+@pytest.mark.parametrize("tokens", [(6, 6), (6, 7), (7, 6)], ids=["equal", "rising", "falling"])
+def test_shared_reads_refuse_each_other_in_no_order(bench, tokens, before):
+    for run, r, _ in bench.every_order(*[reader(token) for token in tokens], before):
+        assert sorted(committed(run)) == [0, 1], run.events
+        assert bench.fence(r) == max(tokens)
+
+
+@with_new_and_known_resource
+def test_rolled_back_shared_read_lets_older_writer_pass(bench, before):
+    rolled_back = ["savepoint a", *reader(9)[:2], "rollback to a", "commit"]
+    for run, r, _ in bench.every_order(rolled_back, writer(5), before):
+        assert sorted(committed(run)) == [0, 1], run.events
+        assert bench.kept(r) == bench.fence(r) == 5
+
+
 @pytest.mark.parametrize("reading", ["after_enter", "before_enter", "beside_enter"])
 def test_only_what_is_read_after_enter_is_never_sold_twice(bench, reading):
     """The older holder may commit while the newer one, which has read already, waits in enter."""

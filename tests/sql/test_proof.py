@@ -43,13 +43,15 @@ class Caller:
             cursor.execute(statement, arguments)
             return cursor.fetchone()[0]
 
-    def enter(self, proof, token=TOKEN, resource=RESOURCE):
+    def enter(self, proof, token=TOKEN, resource=RESOURCE, function="enter"):
         try:
-            return self.run("select fencing.enter(%s, %s, %s)", resource, token, proof)
+            return self.run(f"select fencing.{function}(%s, %s, %s)", resource, token, proof)
         except psycopg2.Error as error:
-            assert error.pgcode == "FG401", error
             detail = json.loads(error.diag.message_detail)
             assert (detail["resource"], detail["fencing_token"]) == (resource, token)
+            if error.pgcode == "FG403":
+                return detail["mode"]
+            assert error.pgcode == "FG401", error
             error_text = " ".join(
                 str(value)
                 for value in (
@@ -104,8 +106,19 @@ def test_proof_of_any_name_is_for_it_alone(owner, caller, resource):
     )
 
 
-def test_proof_is_for_what_the_lease_has_exclusively(owner, caller):
-    assert caller.enter(lease_id(resources="a\tb\t\tc"), resource="b") == 0
+@pytest.mark.parametrize("names", ["\ta", "\ta\tb", "c\td\t\tb\ta"])
+def test_proof_of_shared_lease_lets_read_alone(owner, caller, names):
+    proof = lease_id(resources=names)
+    assert caller.enter(proof, resource="a") == "shared"
+    assert caller.enter(proof, resource="a", function="enter_shared") == 0
+    assert caller.enter(proof, resource="e", function="enter_shared") == "other_resource"
+    assert caller.enter(lease_id(b"x" * 44, resources=names), resource="a", function="enter_shared") == "not_authentic"
+    assert caller.enter(None, resource="a", function="enter_shared") == "missing"
+
+
+def test_proof_of_exclusive_lease_lets_read_and_write(owner, caller):
+    for function in ("enter", "enter_shared"):
+        assert caller.enter(lease_id(resources="a\tb\t\tc"), resource="b", function=function) == 0
 
 
 def test_proof_of_the_longest_lease_is_accepted(owner, caller):
@@ -136,8 +149,8 @@ BAD = {
     "another_resource": (lease_id(resources="inventory/sku-2"), "other_resource"),
     "beginning_of_the_resource": (lease_id(resources="inventory/sku-12"), "other_resource"),
     "no_resource": (lease_id(resources=""), "other_resource"),
-    "only_shared_resource": (lease_id(resources="\t" + RESOURCE), "other_resource"),
-    "shared_beside_another": (lease_id(resources="a\tb\t\tc\t" + RESOURCE), "other_resource"),
+    "only_shared_resource": (lease_id(resources="\t" + RESOURCE), "shared"),
+    "shared_beside_another": (lease_id(resources="a\tb\t\tc\t" + RESOURCE), "shared"),
     "lower_token": (lease_id(token=TOKEN - 1), "other_token"),
     "higher_token": (lease_id(token=9007199254740991), "other_token"),
     "a_space_separates_nothing": (lease_id(resources="a " + RESOURCE), "other_resource"),

@@ -126,8 +126,12 @@ def test_begin_write_batches_that_overlap_never_deadlock(sessions, server, datab
                                           array(select gen_random_uuid() from generate_series(1, 4)),
                                           '{o,o,o,o}', '{p,p,p,p}', '{t,t,t,t}', '{null,null,null,null}')""",
         "select * from fencing.raise_fences(array['lock/c', 'lock/a', 'lock/B', 'lock/b'], 9, null, null, null, null)",
+        (
+            "select * from fencing.raise_read_fences(array['lock/c', 'lock/a', 'lock/B', 'lock/b'], 9, null, null, "
+            "null, null)"
+        ),
     ],
-    ids=["begin_write", "begin_writes", "raise_fences"],
+    ids=["begin_write", "begin_writes", "raise_fences", "raise_read_fences"],
 )
 @pytest.mark.parametrize("seen_before", [True, False])
 def test_guards_are_locked_in_byte_order_of_their_names(sessions, call, seen_before):
@@ -204,13 +208,14 @@ def test_write_landed_waits_for_a_commit_in_progress(sessions, seen_before, comm
     "call",
     [
         "select * from fencing.raise_fences('{inventory/sku-1}', 1, null, null, null, 'read at the fence as it is')",
+        "select * from fencing.raise_read_fences('{inventory/sku-1}', 1, null, null, null, 'as it is')",
         "select fencing.write_landed('00000000-0000-0000-0000-000000000001', 'inventory/sku-1')",
         (
             "select * from fencing.begin_write('{inventory/sku-1,inventory/sku-2}', 9, "
             "'00000000-0000-0000-0000-000000000001', null, null, null, null)"
         ),
     ],
-    ids=["raise_fences", "write_landed", "begin_write"],
+    ids=["raise_fences", "raise_read_fences", "write_landed", "begin_write"],
 )
 def test_guard_stays_locked_even_if_no_fence_was_raised(sessions, call):
     holder, other = sessions(user="test_gateway"), sessions()

@@ -30,6 +30,11 @@ LETS_IN = {  # each with the floor's row lock or a token as its only difference
         "select * from fencing.begin_writes('{{inventory/sku-1,inventory/sku-2}}', array[{token}, {token}]::bigint[], "
         "array[gen_random_uuid(), gen_random_uuid()], '{{o,o}}', '{{p,p}}', '{{t,t}}', array[null, null]::jsonb[])",
     ),
+    "enter_shared": ("test_app", "select fencing.enter_shared('inventory/sku-1', {token})"),
+    "raise_read_fences": (
+        "test_gateway",
+        "select * from fencing.raise_read_fences('{{inventory/sku-1}}', {token}, 'o', 'p', 't', 'fenced read')",
+    ),
     "raise_fences": (
         "test_gateway",
         "select * from fencing.raise_fences('{{inventory/sku-1}}', {token}, 'o', 'p', 't', 'fenced read')",

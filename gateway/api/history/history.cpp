@@ -158,6 +158,7 @@ std::string render_resource(const lockcore::resource_name& resource, const resou
     std::string text;
     http::object_writer out(text);
     out.text("resource", resource.str()).number("last_fencing_token", facts.last_fencing_token);
+    out.number("last_read_token", facts.last_read_token);
     out.text("lease_state", state_of(seen));
     if (!seen) out.raw("nodes", boost::json::serialize(to_failure(seen.error()).facts.at("nodes")));
     if (seen && *seen) {

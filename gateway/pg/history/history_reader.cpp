@@ -373,7 +373,12 @@ resource_facts read_resource(session& session, const std::string& resource, std:
     newest.limit = last_events;
     session.command("begin isolation level repeatable read read only");
     try {
-        facts.last_fencing_token = session.exec("select fencing.fence($1::text)", {resource})[0][0].as<std::uint64_t>();
+        const auto fences = session.exec(
+            "select fencing.fence($1::text), coalesce((select g.last_read_token from fencing.guard g where "
+            "g.resource = $1), 0)",
+            {resource});
+        facts.last_fencing_token = fences[0][0].as<std::uint64_t>();
+        facts.last_read_token = fences[0][1].as<std::uint64_t>();
         const auto rows = session.exec(
             "select event, count(*) from (select event from fencing.history where resource = $1 order by at desc, id "
             "desc limit $2::bigint) as newest group by event order by event",

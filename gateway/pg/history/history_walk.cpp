@@ -19,6 +19,7 @@ history_evidence evidence_of(const pqxx::row& row) {
     out.last_token = compat::optional_number(row[5]);
     out.decided_by_guard = row[14].as<bool>();
     out.recorded_later = row[15].as<bool>();
+    out.shared = row[16].as<bool>();
     if (!row[6].as<bool>()) return out;
     out.ttl_ms = compat::optional_number(row[7]);
     out.repair = row[8].as<bool>();
@@ -61,7 +62,8 @@ std::vector<history_evidence> history_walk::next_chunk() {
         "(last_fencing_token is null and coalesce(detail ->> 'error', detail ->> 'sqlstate') is not null), "
         "write_id is not null and coalesce(detail ->> 'error', detail ->> 'sqlstate') is null, "
         // The guard's own rows have no error.
-        "coalesce(detail ->> 'error' = 'stale-fencing-token', false) "
+        "coalesce(detail ->> 'error' = 'stale-fencing-token', false), "
+        "coalesce(detail @> '{\"mode\": \"shared\"}', false) "
         "from fencing.history where ";
     if (resource_.empty()) {
         wanted.sql += "resource >= " + wanted.bind(range_.resource_prefix.value_or(""));
@@ -139,12 +141,12 @@ std::unordered_map<std::string, current_fence> find_fences(session& session,
                                                            const std::vector<token_of_resource>& last) {
     // One statement, so that a fence and the row that raised it are in one snapshot.
     const auto rows = session.exec(
-        "select g.resource, g.last_fencing_token, g.last_fencing_token > a.token and not exists "
-        "(select from fencing.history h where h.resource = g.resource and h.fencing_token in (g.last_fencing_token, "
-        "g.last_fencing_token - 1) and h.last_fencing_token = g.last_fencing_token and "
-        "h.event in ('write_applied', 'fence_raised')) "
+        "select g.resource, f.fence, f.fence > a.token and not exists "
+        "(select from fencing.history h where h.resource = g.resource and h.fencing_token in (f.fence, f.fence - 1) "
+        "and h.last_fencing_token = f.fence and h.event in ('write_applied', 'fence_raised')) "
         "from unnest($1::text[], $2::bigint[]) as a (resource, token) "
-        "join fencing.guard g on g.resource = a.resource collate \"C\"",
+        "join fencing.guard g on g.resource = a.resource collate \"C\" "
+        "cross join lateral (values (greatest(g.last_fencing_token, g.last_read_token))) f (fence)",
         token_lists(last));
     std::unordered_map<std::string, current_fence> out;
     for (const auto& row : rows)
