@@ -272,16 +272,24 @@ class Simulation:
         return ""
 
 
-def run_seeds(simulation, count, jobs):
-    """Runs the seeds from 1 on in several processes. Returns the reports of those that found a violation."""
-    size = -(-count // jobs)
-    ranges = [f"{first}..{min(first + size - 1, count)}" for first in range(1, count + 1, size)]
+def run_seeds(simulation, seeds, jobs):
+    """Runs the seeds in several processes. Returns the reports of those that found a violation."""
+    size = -(-len(seeds) // jobs)
+    parts = [seeds[begin : begin + size] for begin in range(0, len(seeds), size)]
+    ranges = [f"{part[0]}..{part[-1]}" for part in parts]
     processes = [
         subprocess.Popen([simulation.program, "--seeds", seeds], stdout=subprocess.PIPE, text=True) for seeds in ranges
     ]
     outputs = [process.communicate()[0] for process in processes]
     print("".join(output.splitlines()[-1] + "\n" for output in outputs), end="")
     return [output for process, output in zip(processes, outputs) if process.returncode != 0]
+
+
+def seed_range(text):
+    first, last = map(int, text.split(".."))
+    if not 1 <= first <= last:
+        raise ValueError(text)
+    return range(first, last + 1)
 
 
 def run_all(simulation, rows, options):
@@ -314,7 +322,7 @@ def main():
     parser.add_argument("names", nargs="*", help="only these mutations")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "release")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--seeds", type=int, default=0, help="first run so many seeds without a mutation")
+    parser.add_argument("--seeds", type=seed_range, metavar="A..B", help="first run these seeds without a mutation")
     parser.add_argument(
         "--search",
         type=int,
