@@ -6,6 +6,7 @@ from __future__ import annotations
 import gzip
 import http.client
 import json
+import time
 from typing import Callable, Iterator
 
 import pytest
@@ -121,7 +122,7 @@ def test_gzip_answer_is_followed_by_next_on_connection(gateway: Gateway, long_hi
 
 
 def test_gzip_openapi_is_compressed_once(gateway: Gateway) -> None:
-    """Compressing takes about 2 ms, and this address needs no credential."""
+    """This address needs no credential, so an answer must take less than compressing it."""
     count = 400
     plain, plain_body = ask(gateway, "/openapi.json", None)
     answer, body = ask(gateway, "/openapi.json", "gzip")
@@ -136,4 +137,8 @@ def test_gzip_openapi_is_compressed_once(gateway: Gateway) -> None:
             wire.send(b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: gzip\r\n\r\n")
             assert wire.receive().body == body
     each = (processor_seconds(gateway.pid) - used) / count
-    assert each < 0.001, f"{each * 1000:.2f} ms each"
+    began = time.process_time()
+    for _ in range(10):
+        gzip.compress(plain_body, 1)
+    compressing = (time.process_time() - began) / 10
+    assert each < compressing, f"{each * 1000:.2f} of {compressing * 1000:.2f} ms each"
