@@ -105,8 +105,8 @@ begin
   elsif (reason ~ '\S' and octet_length(reason) <= 2000) is not true
       or exists (select from unnest(names) n where strpos(reason, n) > 0) then
     raise exception using errcode = '22023', message = 'reason: 1 to 2,000 bytes, without the names';
-  elsif session_user = any (names) or current_setting('application_name') = any (names)
-      or host(inet_client_addr()) = any (names) then
+  elsif session_user = any (names)
+      or exists (select from jsonb_each_text(fencing.session_origin()) o where o.value = any (names)) then
     raise exception using errcode = '22023',
       message = 'names: the event would have one as its principal, application or address',
       hint = 'Give the order from a session of another login, application_name and address.';

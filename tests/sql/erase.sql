@@ -82,6 +82,11 @@ select resource, entered_by from fencing.guard where resource < 'b' order by res
 select relation, protected_by from fencing.protected order by relation::text;
 -- the caller's own login, the guard's facts, and a week under a hold
 select fencing.erase_names('{postgres}', 'erased-00000001', 'order 7', 0, 100, 0, 100);
+begin;
+create or replace function fencing.session_origin() returns jsonb
+language sql stable as $$ select '{"address": "10.1.2.3"}'::jsonb $$;
+select fencing.erase_names('{jane,10.1.2.3}', 'erased-00000001', 'order 7', 0, 100, 0, 100);
+rollback;
 select fencing.replace_in_detail('guard_changed',
   '{"action": "unprotect", "application": "unprotect", "value": "unprotect"}', '{unprotect}', 'erased-00000001');
 insert into fencing.known_fault (fault, principal) values ('f', 'jane');
