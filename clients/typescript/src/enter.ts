@@ -25,7 +25,7 @@ export interface Enterable {
 export async function enter(client: Queryable, lease: Enterable,
     {proof = false}: {proof?: boolean} = {}): Promise<void> {
   if ('totalCount' in client)
-    throw new TypeError('client: is a pool, whose queries may use several connections; give what its connect() returns');
+    throw new TypeError('client: is a pool, which may use several connections; give what its connect() returns');
   lease.check?.();
   await client.query('select fencing.enter($1::text[], $2::bigint, $3::text)',
     [lease.resources, lease.fencingToken, proof ? lease.leaseId : null]);

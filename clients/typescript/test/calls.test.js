@@ -207,7 +207,8 @@ test('cell_of_another_gateway_then_misdirected', async () => {
 });
 
 test('options_invalid_then_error_names_the_option', async () => {
-  for (const url of [undefined, null, '', [], 'localhost:8080', ['http://a', 'ftp://b'], 'http://a?b', 'http://a:99999'])
+  const notUrls = ['', 'localhost:8080', 'http://a?b', 'http://a:99999'];
+  for (const url of [undefined, null, [], ['http://a', 'ftp://b'], ...notUrls])
     assert.throws(() => new Fencegate({url}), /^TypeError: url: /);
   for (const url of ['http://user:secret@a', 'https://secret@a', ['http://b', 'http:///:secret@a/c'],
       'http://user:secret@a?b', 'ftp://user:secret@a', 'http://a?key=secret']) {

@@ -272,13 +272,13 @@ class Transport {
     }
 
     private static Failure notSent(String gateway, Throwable cause, Duration pause) {
-        return new Failure(new UnavailableException(null, "No connection to " + gateway + ": " + describe(cause), cause),
-                true, pause, false);
+        String message = "No connection to " + gateway + ": " + describe(cause);
+        return new Failure(new UnavailableException(null, message, cause), true, pause, false);
     }
 
     private static Failure noAnswer(String gateway, Throwable cause) {
-        return new Failure(new UnavailableException(null, "No answer from " + gateway + ": " + describe(cause), cause),
-                true, Duration.ZERO, true);
+        String message = "No answer from " + gateway + ": " + describe(cause);
+        return new Failure(new UnavailableException(null, message, cause), true, Duration.ZERO, true);
     }
 
     /** Names the first cause too: where a host is unknown or refuses, the JDK's ConnectException has no message. */
