@@ -1,4 +1,5 @@
-"""fenced(): transactions of SQLAlchemy and psycopg under a lease of the Python client."""
+"""fenced() and async_fenced(): transactions of SQLAlchemy, psycopg, asyncpg and Django under a lease of the Python
+client."""
 
 from __future__ import annotations
 
@@ -6,27 +7,21 @@ import asyncio
 import traceback
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any, Callable, Iterator
 
+import asyncpg
 import psycopg
 import psycopg2
-import psycopg2.extras
 import pytest
 import sqlalchemy
-from psycopg.rows import dict_row
+from django.conf import settings
+from django.db import connection as connection_of_django
 from python_clients import errors, fencegate
-from sqlalchemy.orm import Session, declarative_base
+from python_transactions import KINDS, Article, address
+from sqlalchemy.orm import Session
 from support.polling import eventually
 from support.stack import Stack
-
-Base = declarative_base()
-
-
-class Article(Base):  # type: ignore[misc, valid-type]
-    __tablename__ = "inventory"
-    sku = sqlalchemy.Column(sqlalchemy.Text, primary_key=True)
-    stock = sqlalchemy.Column(sqlalchemy.Integer, nullable=False)
-    initial_stock = sqlalchemy.Column(sqlalchemy.Integer, nullable=False)
 
 
 @pytest.fixture(scope="module")
@@ -42,29 +37,21 @@ def engine(stack: Stack) -> Iterator[Any]:
     made.dispose()
 
 
-@pytest.fixture(params=["session", "connection", "psycopg", "psycopg2", "dict_rows", "real_dict_cursor"])
-def open_session(request: pytest.FixtureRequest, stack: Stack, engine: Any) -> Callable[[], Any]:
-    """Returns a function that opens a session or connection of one kind."""
-    return {
-        "session": lambda: Session(engine, future=True),
-        "connection": lambda: begun(engine.connect()),
-        "psycopg": lambda: psycopg.connect(stack.conninfo()),
-        "psycopg2": lambda: psycopg2.connect(stack.conninfo()),
-        "dict_rows": lambda: psycopg.connect(stack.conninfo(), row_factory=dict_row),
-        "real_dict_cursor": lambda: psycopg2.connect(stack.conninfo(), cursor_factory=psycopg2.extras.RealDictCursor),
-    }[request.param]
+@pytest.fixture(scope="module")
+def django_connection(stack: Stack) -> Iterator[Any]:
+    named = {name.upper(): value for name, value in address(stack).items() if name != "database"}
+    database = {"ENGINE": "django.db.backends.postgresql", "NAME": address(stack)["database"], **named}
+    settings.configure(DATABASES={"default": database})
+    yield connection_of_django
+    connection_of_django.close()
 
 
-def begun(connection: Any) -> Any:
-    connection.begin()
-    return connection
-
-
-def run(session: Any, statement: str) -> None:
-    if isinstance(session, (Session, sqlalchemy.engine.Connection)):
-        session.execute(sqlalchemy.text(statement))
-    else:
-        session.cursor().execute(statement)
+@pytest.fixture(params=KINDS)
+def open_session(
+    request: pytest.FixtureRequest, stack: Stack, engine: Any, django_connection: Any
+) -> Callable[[], Any]:
+    """Returns a function that opens a session or connection of one kind in a transaction."""
+    return lambda: KINDS[request.param](stack, engine, django_connection)
 
 
 def take(sku: str) -> str:
@@ -87,14 +74,15 @@ def test_transaction_changes_rows_of_the_leases_resources(
     stack: Stack, client: fencegate.Client, open_session: Callable[[], Any], skus: list[str]
 ) -> None:
     with client.lease(*(f"inventory/{sku}" for sku in skus)) as lease:
+        assert lease.fencing_token > 2**32, "more than an int of PostgreSQL"
         session = open_session()
-        run(session, "set lock_timeout = '7s'")
-        with fencegate.fenced(session, lease) as entered:
-            assert entered is session
+        session.run("set lock_timeout = '7s'")
+        with session.fenced(lease) as entered:
+            assert entered is session.session
             for sku in skus:
-                run(session, take(sku))
-            run(session, "do $$ begin assert current_setting('lock_timeout') = '7s'; end $$")
-        run(session, "commit")
+                session.run(take(sku))
+            session.run("do $$ begin assert current_setting('lock_timeout') = '7s'; end $$")
+        session.run("commit")
         assert [stock_of(stack, sku) for sku in skus] == [9, 9]
         session.close()
     written = [
@@ -110,8 +98,8 @@ def test_refusals_of_the_guard_have_exceptions(
 ) -> None:
     with client.lease(f"inventory/{skus[0]}") as lease:
         session = open_session()
-        with pytest.raises(errors.ChangeNotCovered) as refused, fencegate.fenced(session, lease):
-            run(session, take(skus[1]))
+        with pytest.raises(errors.ChangeNotCovered) as refused, session.fenced(lease):
+            session.run(take(skus[1]))
         assert (
             refused.value.sqlstate == "FG403"
             and refused.value.detail["resource"] == f"inventory/{skus[1]}"
@@ -119,13 +107,13 @@ def test_refusals_of_the_guard_have_exceptions(
         )
         session.close()
         session = open_session()
-        with pytest.raises(errors.EnterRequired), fencegate.fenced(session, lease):
-            run(session, "commit")
-            run(session, take(skus[0]))
+        with pytest.raises(errors.EnterRequired), session.fenced(lease):
+            session.run("commit")
+            session.run(take(skus[0]))
         session.close()
         stack.query("select fencing.enter(%s, %s)", (f"inventory/{skus[0]}", lease.fencing_token + 1))
         session = open_session()
-        with pytest.raises(errors.TokenRefused) as stale, fencegate.fenced(session, lease):
+        with pytest.raises(errors.TokenRefused) as stale, session.fenced(lease):
             raise AssertionError("the block must not begin")
         assert stale.value.detail == {
             "resource": f"inventory/{skus[0]}",
@@ -148,8 +136,8 @@ def test_error_of_the_block_is_not_changed(
 ) -> None:
     with client.lease(f"inventory/{skus[0]}") as lease:
         session = open_session()
-        with pytest.raises(Exception) as refused, fencegate.fenced(session, lease):
-            run(session, f"update inventory set stock = -1 where sku = '{skus[0]}'")
+        with pytest.raises(Exception) as refused, session.fenced(lease):
+            session.run(f"update inventory set stock = -1 where sku = '{skus[0]}'")
         assert not isinstance(refused.value, errors.FencegateError) and "inventory_stock_check" in str(refused.value)
         session.close()
 
@@ -162,25 +150,13 @@ def test_wait_for_the_guard_row_is_limited(
         holder = psycopg2.connect(stack.conninfo())
         holder.cursor().execute("select fencing.enter(%s, %s)", (resource, lease.fencing_token))
         session = open_session()
-        with pytest.raises(Exception, match="lock timeout"), fencegate.fenced(session, lease, lock_timeout=0.2):
+        with pytest.raises(Exception, match="lock timeout"), session.fenced(lease, lock_timeout=0.2):
             raise AssertionError("the block must not begin")
         session.close()
         holder.close()
-        with pytest.raises(ValueError, match="lock_timeout"), fencegate.fenced(open_session(), lease, lock_timeout=0):
-            pass
-
-
-def read_stock(session: Any, sku: str) -> int:
-    """Returns the stock as a program reads it: with the ORM, a session gives the object that it has."""
-    statement = f"select stock from inventory where sku = '{sku}'"
-    if isinstance(session, Session):
-        return session.get(Article, sku).stock
-    if isinstance(session, sqlalchemy.engine.Connection):
-        return session.execute(sqlalchemy.text(statement)).scalar()
-    cursor = session.cursor()
-    cursor.execute(statement)
-    row = cursor.fetchone()
-    return row["stock"] if isinstance(row, dict) else row[0]
+        with closing(open_session()) as session, pytest.raises(ValueError, match="lock_timeout"):
+            with session.fenced(lease, lock_timeout=0):
+                pass
 
 
 def start_older_holder(stack: Stack, sku: str, token: int) -> Any:
@@ -206,11 +182,11 @@ def test_block_begins_after_the_older_holder_has_committed(
     with client.lease(f"inventory/{skus[0]}") as lease, ThreadPoolExecutor(1) as pool:
         session = open_session()
         holder = start_older_holder(stack, skus[0], lease.fencing_token - 1)
-        before = session.get(Article, skus[0]) if isinstance(session, Session) else None
-        assert read_stock(session, skus[0]) == 10
+        before = session.find(skus[0])
+        assert session.read_stock(skus[0]) == 10
         committing = pool.submit(commit_when_awaited, stack, holder)
-        with fencegate.fenced(session, lease):
-            assert read_stock(session, skus[0]) == 0
+        with session.fenced(lease):
+            assert session.read_stock(skus[0]) == 0
             assert before is None or before.stock == 0
         committing.result()
         session.close()
@@ -308,20 +284,35 @@ def test_login_without_writers_role_has_hint(stack: Stack, client: fencegate.Cli
     stack.query(f"drop role {role}")
 
 
-def test_psycopg_async_connection_is_fenced(stack: Stack, skus: list[str]) -> None:
-    async def work() -> None:
-        async with fencegate.AsyncClient(stack.facts["http"]) as client, client.lease(f"inventory/{skus[0]}") as lease:
-            async with await psycopg.AsyncConnection.connect(stack.conninfo()) as connection:
-                async with fencegate.async_fenced(connection, lease):
-                    await connection.execute(take(skus[0]))
-            with pytest.raises(errors.ChangeNotCovered):
-                async with await psycopg.AsyncConnection.connect(stack.conninfo()) as connection:
-                    async with fencegate.async_fenced(connection, lease):
-                        await connection.execute(take(skus[1]))
-            async with await psycopg.AsyncConnection.connect(stack.conninfo(), autocommit=True) as connection:
-                with pytest.raises(ValueError, match="autocommit"):
-                    async with fencegate.async_fenced(connection, lease):
-                        pass
+def test_async_connection_without_transaction_is_refused(stack: Stack, client: fencegate.Client) -> None:
+    async def check(connection: Any, named: str) -> None:
+        with pytest.raises(ValueError, match=named):
+            async with fencegate.async_fenced(connection, lease):
+                pass
+        await connection.close()
 
-    asyncio.run(work())
-    eventually(lambda: [stock_of(stack, sku) for sku in skus] == [9, 10])
+    async def work() -> None:
+        await check(await psycopg.AsyncConnection.connect(stack.conninfo(), autocommit=True), "autocommit")
+        of_asyncpg = await asyncpg.connect(**address(stack))
+        await check(of_asyncpg, "transaction")
+        with pytest.raises(TypeError, match="needs async_fenced"), fencegate.fenced(of_asyncpg, lease):
+            pass
+
+    with client.lease("python/async") as lease:
+        asyncio.run(work())
+
+
+def test_errors_outside_of_the_block_are_translated(
+    stack: Stack, client: fencegate.Client, skus: list[str], django_connection: Any
+) -> None:
+    """Without `fenced`, as where a statement is forgotten, or at the commit."""
+    with client.lease("python/django") as lease, pytest.raises(ValueError, match="atomic"):
+        with fencegate.fenced(django_connection, lease):
+            pass
+    with pytest.raises(psycopg.Error) as forgotten, psycopg.connect(stack.conninfo()) as connection:
+        connection.execute(take(skus[0]))
+    assert isinstance(fencegate.guard_error_of(forgotten.value), errors.EnterRequired)
+    with pytest.raises(Exception) as of_django, django_connection.cursor() as cursor:
+        cursor.execute(take(skus[0]))
+    assert isinstance(fencegate.guard_error_of(of_django.value), errors.EnterRequired)
+    assert fencegate.guard_error_of(ValueError("another")) is None
