@@ -145,6 +145,8 @@ void acquire_attempt::report_thin() {
     e.kind = event_kind::lease_thin;
     e.at = ctx_.now.wall;
     e.resources = call_.resources;
+    e.shared = call_.shared;
+    e.attempt_id = call_.attempt_id;
     e.token = machine_.token();
     e.granted_at = call_.granted_at;
     e.nodes_granted = machine_.stamps();
@@ -320,12 +322,8 @@ void top_up_attempt::finish(bool counts) {
     if (const auto receiver = std::exchange(finished_, nullptr)) receiver(counts);
 }
 
-survey_attempt::survey_attempt(core_context& ctx, resource_name resource, link_span links, std::size_t first,
-                               std::string caller)
-    : decided_(ctx), links_(links), first_(first), machine_(links.size()) {
-    call_.resources.push_back(std::move(resource));
-    call_.tail = std::move(caller);
-}
+survey_attempt::survey_attempt(core_context& ctx, lease_call call, link_span links, std::size_t first)
+    : decided_(ctx), call_(std::move(call)), links_(links), first_(first), machine_(links.size()) {}
 
 void survey_attempt::start(decision<survey_attempt>::continuation then) {
     for (std::size_t n = 0; n < links_.size(); ++n) {

@@ -204,9 +204,9 @@ class top_up_attempt final : public reply_target, public std::enable_shared_from
 /// Drives one survey: finds the lease of one resource.
 class survey_attempt final : public reply_target, public std::enable_shared_from_this<survey_attempt> {
   public:
-    /// `first`: the index of the first of `links`. `caller`: finds its lease among shared ones (lease_call::tail).
-    survey_attempt(core_context& ctx, resource_name resource, link_span links, std::size_t first = 0,
-                   std::string caller = {});
+    /// `call`: names one resource, and which lease is looked for (lease_call::tail). `first`: the index of the first
+    /// of `links`.
+    survey_attempt(core_context& ctx, lease_call call, link_span links, std::size_t first = 0);
 
     /// `then`: is called once, at a flush, when the survey is decided.
     void start(decision<survey_attempt>::continuation then);

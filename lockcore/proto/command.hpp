@@ -96,7 +96,7 @@ struct lease_call {
     nonce attempt_id;
     milliseconds ttl{0};
     std::string tail;                           ///< ACQUIRE, TOP-UP: the lease without nonce and token. LOOK: of the
-                                                ///< caller whose shared lease is looked for.
+                                                ///< caller whose shared lease is looked for; `*`: of any.
     wall_time granted_at{};                     ///< The same time as in the tail.
     std::string wake_mark;                      ///< ACQUIRE, RELEASE, INSPECT: names the channel of this shard.
     bool watches = false;                       ///< INSPECT: leaves the wake mark in the lease.

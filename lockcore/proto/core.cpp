@@ -168,14 +168,27 @@ void core::on(input::find_lease what) {
     const link_span links(links_);
     const std::size_t first = what.only ? value_of(*what.only) : 0;
     const link_span asked = what.only ? links.subspan(first, 1) : links;
-    const auto attempt = std::make_shared<survey_attempt>(ctx_, std::move(what.resource), asked, first);
+    lease_call wanted;
+    wanted.resources = {std::move(what.resource)};
+    if (what.sharing) {
+        wanted.shared = 1;
+        wanted.attempt_id = *what.sharing;
+    } else {
+        wanted.tail = "*";
+    }
+    const auto attempt = std::make_shared<survey_attempt>(ctx_, std::move(wanted), asked, first);
     attempt->start([this, call = what.call](const survey_attempt& found) {
-        using answer_type = result<std::optional<live_lease>>;
+        using answer_type = result<found_lease>;
+        found_lease out;
         switch (found.machine().outcome()) {
             case survey::verdict::found:
-                return ctx_.answer(call, answer_type(make_live_lease(found.machine(), found.call().resources.front())));
+                out.lease = make_live_lease(found.machine(), found.call().resources.front());
+                return ctx_.answer(call, answer_type(std::move(out)));
+            case survey::verdict::shared:
+                out.sharing = found.machine().sharing();
+                return ctx_.answer(call, answer_type(std::move(out)));
             case survey::verdict::none:
-                return ctx_.answer(call, answer_type(std::optional<live_lease>()));
+                return ctx_.answer(call, answer_type(std::move(out)));
             case survey::verdict::occupied:
                 return ctx_.answer(
                     call, answer_type(occupied_by_another_value(found.answers(), found.machine().occupied(), "")));

@@ -178,9 +178,8 @@ class core final : private cluster_view {
     void reenter_lease(acquire_call& c, const lease_record& own, std::function<void()> otherwise);
     /// Returns whether a lease that was found is one of the holder and the resources of a request.
     static bool is_own(const acquire_request& request, const lease_record& found);
-    /// Returns by what LOOK finds the caller's lease among those that share the first resource; empty if it does not
-    /// share it.
-    static std::string caller_of(const acquire_request& request);
+    /// Returns the LOOK that finds the caller's lease by the first resource, also among those that share it.
+    static lease_call look_for(const acquire_request& request);
     /// Returns the claims of such a lease, without a hold.
     static lease_claims claims_of(const acquire_request& request, const lease_record& own);
     void repeat_hold(acquire_call& c, lease_claims claims, std::function<void()> otherwise);

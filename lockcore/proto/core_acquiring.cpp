@@ -164,12 +164,15 @@ lease_claims core::claims_of(const acquire_request& request, const lease_record&
     return claims;
 }
 
-std::string core::caller_of(const acquire_request& request) {
-    if (!request.resources.empty()) return {};
+lease_call core::look_for(const acquire_request& request) {
+    lease_call call;
+    call.resources = {first_resource(request)};
+    if (!request.resources.empty()) return call;
     lease_claims caller;
     caller.holder = request.holder;
     caller.shared = request.shared;
-    return lease_tail(caller, {request.ttl, 0, milliseconds{0}, make_idempotency_digest(request).text, {}});
+    call.tail = lease_tail(caller, {request.ttl, 0, milliseconds{0}, make_idempotency_digest(request).text, {}});
+    return call;
 }
 
 bool core::is_own(const acquire_request& request, const lease_record& found) {
@@ -179,11 +182,10 @@ bool core::is_own(const acquire_request& request, const lease_record& found) {
 }
 
 void core::reenter_if_held(acquire_call& c) {
-    const resource_name& resource = first_resource(c.request);
     const bool may_reenter = !c.request.holder.owner.empty() && c.request.accepts == acquire_request::answer::any;
     if (!may_reenter && c.request.idempotency_key.empty())
-        return take_outcome(c, queues_.make_locked_failure(resource));
-    const auto attempt = std::make_shared<survey_attempt>(ctx_, resource, links_, 0, caller_of(c.request));
+        return take_outcome(c, queues_.make_locked_failure(first_resource(c.request)));
+    const auto attempt = std::make_shared<survey_attempt>(ctx_, look_for(c.request), links_);
     attempt->start([this, &c](const survey_attempt& found) {
         const auto refuse = [this, &c] { take_outcome(c, queues_.make_locked_failure(first_resource(c.request))); };
         if (found.machine().outcome() != survey::verdict::found) return refuse();

@@ -120,7 +120,9 @@ struct core_context {
         e.kind = kind;
         e.at = now.wall;
         e.resources = all_resources(claims);
+        e.shared = claims.shared.size();
         e.token = claims.token;
+        e.attempt_id = claims.attempt_id;
         e.actor = claims.holder;
         e.origin = origin;
         e.detail = std::move(detail);

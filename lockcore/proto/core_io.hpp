@@ -56,6 +56,12 @@ struct list_part {
     std::vector<name> names;
 };
 
+/// What was found of a resource.
+struct found_lease {
+    std::optional<live_lease> lease;  ///< The one that has it exclusively, or the one that was looked for.
+    std::vector<nonce> sharing;       ///< The attempts of those that share it, on a majority by all answers; sorted.
+};
+
 /// What happens to a core: calls of callers, answers, and time.
 namespace input {
 // Calls. Each is answered once, by action::answer with the result that is named here.
@@ -108,10 +114,11 @@ struct watch {  ///< result<watch_step>
     lease_claims claims;
     milliseconds longest{};
 };
-struct find_lease {  ///< result<std::optional<live_lease>>
+struct find_lease {  ///< result<found_lease>
     call_id call{};
     resource_name resource;
     std::optional<node_index> only;  ///< Looks on this node alone.
+    std::optional<nonce> sharing{};  ///< Looks for the lease of this attempt, which shares the resource.
 };
 /// See docs/protocol.md, STORAGE GENERATION.
 struct announce_floor {  ///< result<floor_announcement>
@@ -190,7 +197,7 @@ using core_input = std::variant<input::acquire, input::renew, input::inspect, in
 
 using call_result =
     std::variant<result<lease>, result<release_outcome>, result<close_outcome>, result<keep_step>, result<watch_step>,
-                 result<std::optional<live_lease>>, result<floor_announcement>, result<list_part>>;
+                 result<found_lease>, result<floor_announcement>, result<list_part>>;
 
 /// What a driver has to do after a step, in this order.
 namespace action {

@@ -179,7 +179,7 @@ void core::search_later(const std::string& name) {
 }
 
 void core::release_by_key(const acquire_request& request, release_continuation then) {
-    const auto attempt = std::make_shared<survey_attempt>(ctx_, first_resource(request), links_, 0, caller_of(request));
+    const auto attempt = std::make_shared<survey_attempt>(ctx_, look_for(request), links_);
     attempt->start([this, request, then = std::move(then)](const survey_attempt& found) {
         const bool has_common_token = found.machine().outcome() == survey::verdict::found;
         const std::vector<lease_record> reported = found.machine().reported_leases();

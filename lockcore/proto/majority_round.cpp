@@ -8,6 +8,9 @@
 namespace lockcore {
 namespace {
 
+/// What LOOK answers of a resource that leases share: this, and their nonces.
+constexpr std::string_view shared_reply = "shared ";
+
 /// Returns whether the status says what the node did; any other status counts as silence.
 constexpr bool is_answer(reply_status s) {
     return s == reply_status::ok || s == reply_status::lost || s == reply_status::exhausted ||
@@ -123,6 +126,8 @@ survey::verdict survey::answered(node_index node, const node_reply& reply) {
                 found->record.merge(*record);
             }
             found->remaining.push_back(reply.remaining);
+        } else if (reply.text.starts_with(shared_reply)) {
+            add_sharing(node, std::string_view(reply.text).substr(shared_reply.size()));
         } else {
             occupied_.set(value_of(node));
         }
@@ -132,8 +137,10 @@ survey::verdict survey::answered(node_index node, const node_reply& reply) {
     if (best >= quorum_) {
         verdict_ = verdict::found;
     } else if (best + (nodes_ - answered_) < quorum_) {
-        // No lease is on a majority, whatever the nodes without an answer hold.
-        if (occupied_.count() + open < quorum_) {
+        // No lease is on a majority, whatever the nodes without an answer hold; of shared ones each node has others.
+        if (!sharing_.empty()) {
+            if (open == 0) verdict_ = sharing().empty() ? verdict::none : verdict::shared;
+        } else if (occupied_.count() + open < quorum_) {
             verdict_ = verdict::none;
         } else if (open == 0) {
             verdict_ = verdict::occupied;
@@ -142,6 +149,22 @@ survey::verdict survey::answered(node_index node, const node_reply& reply) {
         verdict_ = verdict::no_quorum;
     }
     return verdict_;
+}
+
+void survey::add_sharing(node_index node, std::string_view nonces) {
+    for (std::size_t read = 0; nonces.size() >= nonce::size && read < sharing_max; ++read) {
+        if (const auto attempt = nonce::parse(nonces.substr(0, nonce::size)))
+            sharing_[std::string(attempt->str())].set(value_of(node));
+        nonces.remove_prefix(std::min(nonce::size + 1, nonces.size()));
+    }
+}
+
+std::vector<nonce> survey::sharing() const {
+    std::vector<nonce> out;
+    for (const auto& [attempt, nodes] : sharing_) {
+        if (nodes.count() + (nodes_ - answered_) >= quorum_) out.push_back(*nonce::parse(attempt));
+    }
+    return out;
 }
 
 const survey::reported_lease* survey::most_reported() const {

@@ -5,7 +5,9 @@
 #include <proto/lease_record.hpp>
 
 #include <array>
+#include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace lockcore {
@@ -88,10 +90,14 @@ class survey {
     enum class verdict {
         pending,
         found,      ///< A majority holds lease().
+        shared,     ///< As none; and leases that share the resource may be on a majority: sharing().
         none,       ///< No lease is on a majority, whatever the nodes without an answer hold.
         occupied,   ///< As none; and a majority has a value that is no lease, so that no lease can be granted.
         no_quorum,  ///< Too few nodes answered to decide.
     };
+
+    /// As many leases may share a resource on a node (redis/shared.lua).
+    static constexpr std::size_t sharing_max = 1'024;
 
     explicit survey(std::size_t nodes) : nodes_(nodes), quorum_(majority_of(nodes)) {}
 
@@ -103,6 +109,9 @@ class survey {
     std::vector<lease_record> reported_leases() const;
     /// Returns how many nodes reported lease().
     std::size_t nodes_holding() const;
+    /// Returns the attempts of the leases that share the resource on a majority, if the nodes without an answer have
+    /// them too; sorted.
+    std::vector<nonce> sharing() const;
     /// Returns the nodes that have a value under the lease's key that is no lease.
     const node_set& occupied() const { return occupied_; }
     /// Returns how long a majority still holds lease(): with five nodes, the third longest ttl. Negative: the key of
@@ -116,6 +125,7 @@ class survey {
         std::vector<milliseconds> remaining;  ///< The ttl on each node that reported the lease.
     };
     const reported_lease* most_reported() const;
+    void add_sharing(node_index node, std::string_view nonces);
 
     std::size_t nodes_, quorum_, answered_ = 0, received_ = 0;
     node_set occupied_;
@@ -125,6 +135,7 @@ class survey {
         return a;
     }();
     std::vector<reported_lease> leases_;
+    std::map<std::string, node_set> sharing_;  ///< By attempt: the nodes that have its lease.
     verdict verdict_ = verdict::pending;
 };
 

@@ -49,46 +49,46 @@ script make_node_script(std::string_view name) {
 
 /// Makes the scripts of a command about the holds of leases. They have no effect on a node whose command marks have
 /// changed since the last check of its settings (unchanged.lua).
-std::array<script, 2> make_holds_scripts(std::string_view name) {
+std::array<script, script_variants> make_holds_scripts(std::string_view name) {
     return {make_script({"command_marks.lua", "unchanged.lua", "call.lua", "lease.lua", "groups.lua", "holds.lua",
                          "merge.lua", name}),
-            make_script({"command_marks.lua", "unchanged.lua", "call.lua", "lease.lua", "holds.lua", "caller.lua",
+            make_script({"command_marks.lua", "unchanged.lua", "call.lua", "lease.lua", "holds.lua", "shared_index.lua",
                          "shared.lua", "groups.lua", "merge.lua", name})};
 }
 
-std::array<script, 2> make_acquire_scripts() {
-    return {
-        make_script({"command_marks.lua", "unchanged.lua", "call.lua", "lease.lua", "counters.lua", "acquire_free.lua",
-                     "holds.lua", "caller.lua", "acquire.lua", "shared.lua", "acquire_shared.lua"}),
-        make_script({"command_marks.lua", "unchanged.lua", "call.lua", "skip.lua", "lease.lua", "counters.lua",
-                     "acquire_free.lua", "holds.lua", "caller.lua", "acquire.lua", "skip_end.lua", "shared.lua",
-                     "acquire_shared.lua"})};
+std::array<script, script_variants> make_acquire_scripts() {
+    return {make_script({"command_marks.lua", "unchanged.lua", "call.lua", "lease.lua", "counters.lua",
+                         "acquire_free.lua", "holds.lua", "caller.lua", "acquire.lua", "shared_index.lua", "shared.lua",
+                         "shared_caller.lua", "acquire_shared.lua"}),
+            make_script({"command_marks.lua", "unchanged.lua", "call.lua", "skip.lua", "lease.lua", "counters.lua",
+                         "acquire_free.lua", "holds.lua", "caller.lua", "acquire.lua", "skip_end.lua",
+                         "shared_index.lua", "shared.lua", "shared_caller.lua", "acquire_shared.lua"})};
 }
 
-std::array<script, 2> make_confirm_scripts() {
+std::array<script, script_variants> make_confirm_scripts() {
     return {make_script({"command_marks.lua", "unchanged.lua", "call.lua", "lease.lua", "groups.lua", "counters.lua",
                          "confirm.lua"}),
-            make_script({"command_marks.lua", "unchanged.lua", "call.lua", "lease.lua", "holds.lua", "caller.lua",
+            make_script({"command_marks.lua", "unchanged.lua", "call.lua", "lease.lua", "shared_index.lua",
                          "shared.lua", "groups.lua", "counters.lua", "confirm.lua"})};
 }
 
-std::array<script, 2> make_top_up_scripts() {
+std::array<script, script_variants> make_top_up_scripts() {
     return {make_script({"command_marks.lua", "unchanged.lua", "call.lua", "lease.lua", "groups.lua", "counters.lua",
                          "holds.lua", "merge.lua", "top_up.lua"}),
-            make_script({"command_marks.lua", "unchanged.lua", "call.lua", "lease.lua", "holds.lua", "caller.lua",
+            make_script({"command_marks.lua", "unchanged.lua", "call.lua", "lease.lua", "holds.lua", "shared_index.lua",
                          "shared.lua", "groups.lua", "counters.lua", "merge.lua", "top_up.lua"})};
 }
 
-std::array<script, 2> make_release_scripts() {
+std::array<script, script_variants> make_release_scripts() {
     return {make_script({"call.lua", "release_single.lua", "lease.lua", "groups.lua", "holds.lua", "merge.lua",
                          "delete.lua", "release.lua"}),
             make_script({"call.lua", "skip.lua", "release_single.lua", "skip_end.lua", "lease.lua", "holds.lua",
-                         "caller.lua", "shared.lua", "groups.lua", "merge.lua", "delete.lua", "shared_release.lua",
-                         "release.lua"})};
+                         "shared_index.lua", "shared.lua", "groups.lua", "merge.lua", "delete.lua",
+                         "shared_release.lua", "release.lua"})};
 }
 
 /// A script that is the same for shared leases.
-std::array<script, 2> make_both(std::initializer_list<std::string_view> names) {
+std::array<script, script_variants> make_both(std::initializer_list<std::string_view> names) {
     return {make_script(names), make_script(names)};
 }
 
@@ -158,7 +158,7 @@ void append_arguments(resp_command& out, command_kind kind, const lease_call& ca
 
 const script& script_for(command_kind kind, bool shared) {
     // In the order of command_kind.
-    static const std::array<std::array<script, 2>, command_kinds> all = {
+    static const std::array<std::array<script, script_variants>, command_kinds> all = {
         make_holds_scripts("renew.lua"),
         make_holds_scripts("renew.lua"),
         make_top_up_scripts(),
@@ -167,8 +167,9 @@ const script& script_for(command_kind kind, bool shared) {
         make_acquire_scripts(),
         make_confirm_scripts(),
         make_holds_scripts("inspect.lua"),
-        make_both({"call.lua", "lease.lua", "holds.lua", "caller.lua", "shared.lua", "look.lua"}),
-        make_both({"call.lua", "lease.lua", "holds.lua", "caller.lua", "shared.lua", "list.lua"}),
+        make_both({"call.lua", "lease.lua", "look.lua", "holds.lua", "caller.lua", "shared_index.lua", "shared.lua",
+                   "shared_caller.lua", "look_shared.lua"}),
+        make_both({"list.lua"}),
         make_release_scripts()};
     return all[static_cast<std::size_t>(kind)][shared ? 1 : 0];
 }
@@ -194,14 +195,14 @@ const script& mark_script() {
 }
 
 const script& read_leases_script() {
-    static const script read_leases = make_script({"command_marks.lua", "unchanged.lua", "call.lua", "lease.lua",
-                                                   "holds.lua", "caller.lua", "shared.lua", "read_leases.lua"});
+    static const script read_leases =
+        make_script({"command_marks.lua", "unchanged.lua", "call.lua", "shared_index.lua", "read_leases.lua"});
     return read_leases;
 }
 
 const script& install_script() {
-    static const script install = make_script(
-        {"command_marks.lua", "call.lua", "lease.lua", "holds.lua", "caller.lua", "shared.lua", "install.lua"});
+    static const script install =
+        make_script({"command_marks.lua", "call.lua", "lease.lua", "shared_index.lua", "shared.lua", "install.lua"});
     return install;
 }
 

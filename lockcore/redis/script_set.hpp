@@ -3,6 +3,7 @@
 #include <proto/command.hpp>
 
 #include <array>
+#include <cstddef>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,6 +16,8 @@ struct script {
     std::string sha1;
 };
 
+/// The scripts of a command: without and with shared resources.
+inline constexpr std::size_t script_variants = 2;
 /// Returns the script of a command. `shared`: for a call in which a lease has shared resources.
 const script& script_for(command_kind kind, bool shared = false);
 const script& identify_script();

@@ -2,9 +2,9 @@
 local function release_single() end
 local function name_of(key) return string.sub(is_shared(key) and index_of(key) or key, 10) end
 -- Removes a holder whose lease was deleted. With the last one it deletes the index, and publishes its end to each
--- manager that left a wake mark in it, the caller's own one too: that one does not know that it was the last. Returns
--- how many others were notified.
-local function leave_index(key, own_wake_mark, text)
+-- manager that left a wake mark in it, the caller's own one too: that one does not know that it was the last. On each
+-- node another one may be the last, so the message names none. Returns how many others were notified.
+local function leave_index(key, own_wake_mark)
   local place, notified = index_of(key), 0
   local index = read_index(place)
   if not index then return 0 end
@@ -14,7 +14,7 @@ local function leave_index(key, own_wake_mark, text)
     return 0
   end
   for mark in string.gmatch(index.wake_marks, '\1(%x+)') do
-    local count = redis.call('PUBLISH', 'fg:wake:' .. mark, text)
+    local count = redis.call('PUBLISH', 'fg:wake:' .. mark, string.rep('0', 32) .. ' ' .. name_of(key))
     if mark ~= own_wake_mark then notified = notified + count end
   end
   index.wake_marks = ''
@@ -25,5 +25,5 @@ end
 local delete_any = delete_lease
 local function delete_lease(key, l, own_wake_mark, text)
   local notified = delete_any(key, l, own_wake_mark, text)
-  return notified + (is_shared(key) and leave_index(key, own_wake_mark, text) or 0)
+  return notified + (is_shared(key) and leave_index(key, own_wake_mark) or 0)
 end

@@ -128,7 +128,7 @@ std::string find_invalid_argument(const acquire_request& request, const config& 
     if (names_bytes(names) > names_bytes_max)
         return "the names of a lease have at most " + std::to_string(names_bytes_max) + " bytes together";
     std::ranges::sort(names);
-    if (std::ranges::adjacent_find(names) != names.end()) return "resources and shared must not name a resource twice";
+    if (std::ranges::adjacent_find(names) != names.end()) return "a request names each resource once";
     if (request.ttl < ttl_min || request.ttl > cfg.max_ttl) return ttl_bounds;
     if (request.wait < milliseconds{0} || request.wait > cfg.max_wait) return "wait must be 0 to max_wait";
     if (!is_plain(request.holder.principal) || !is_plain(request.holder.owner))
@@ -242,10 +242,15 @@ asio::awaitable<result<watch_step>> lock_manager::watch(lease_claims claims, mil
     return run_on_shard(s, s.call<result<watch_step>>(input::watch{{}, std::move(claims), longest}));
 }
 
-asio::awaitable<result<std::optional<live_lease>>> lock_manager::find_lease(resource_name resource) {
+asio::awaitable<result<std::optional<live_lease>>> lock_manager::find_lease(resource_name resource,
+                                                                            std::optional<nonce> sharing) {
     shard& s = impl_->shard_of(resource);
-    return run_on_shard(
-        s, s.call<result<std::optional<live_lease>>>(input::find_lease{{}, std::move(resource), std::nullopt}));
+    return run_on_shard(s, s.find_lease(std::move(resource), sharing));
+}
+
+asio::awaitable<result<resource_leases>> lock_manager::find_leases(resource_name resource, std::size_t limit) {
+    shard& s = impl_->shard_of(resource);
+    return run_on_shard(s, s.find_leases(std::move(resource), limit));
 }
 
 asio::awaitable<result<lease_page>> lock_manager::list_leases(lease_query query) {

@@ -23,6 +23,7 @@
 #include <mutex>
 #include <optional>
 #include <random>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -99,6 +100,11 @@ class shard {
     template <class Input>
     std::shared_ptr<pending_call> start_call(Input what);
 
+    /// Waits for the answer to a find_lease.
+    static boost::asio::awaitable<result<found_lease>> await_found(std::shared_ptr<pending_call> search);
+    boost::asio::awaitable<result<std::optional<live_lease>>> find_lease(resource_name resource,
+                                                                         std::optional<nonce> sharing);
+    boost::asio::awaitable<result<resource_leases>> find_leases(resource_name resource, std::size_t limit);
     boost::asio::awaitable<result<lease_page>> list_leases(lease_query query);
     boost::asio::awaitable<result<leak_report>> find_leaks();
     boost::asio::awaitable<waiting_overview> list_waiters(std::string prefix);
@@ -136,6 +142,11 @@ class shard {
     boost::asio::awaitable<register_response> query_register(register_request::any asked);
     void tick(boost::system::error_code e);
     void set_timer();
+    /// Looks the leases of these attempts up, which share a resource, and adds those that a majority has.
+    ///
+    /// Errors: errc::no_quorum.
+    boost::asio::awaitable<result<void>> add_sharing(const resource_name& resource, std::span<const nonce> attempts,
+                                                     std::vector<live_lease>& out);
     void publish_status(node_index node);
 
     const config& config_;

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <memory>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -125,26 +126,30 @@ asio::awaitable<void> leak_scan::check_names(std::size_t node, std::vector<list_
 
 asio::awaitable<std::vector<leak_scan::suspect>> leak_scan::find_minority_leases(std::size_t node,
                                                                                  std::vector<resource_name> names) {
-    using found_lease = result<std::optional<live_lease>>;
     const auto start_searches = [this](const std::vector<resource_name>& wanted, std::optional<node_index> only) {
         std::vector<std::shared_ptr<shard::pending_call>> out;
         for (const resource_name& name : wanted)
             out.push_back(leases_.start_call(input::find_lease{{}, name, only}));
         return out;
     };
-    std::vector<resource_name> on_no_majority;
+    std::vector<resource_name> unsure;  // no majority has an exclusive lease
+    std::vector<std::vector<nonce>> on_majority;
     const auto on_all_nodes = start_searches(names, std::nullopt);
     for (std::size_t i = 0; i < names.size(); ++i) {
-        if (!on_all_nodes[i]->done.has_fired()) co_await on_all_nodes[i]->done.wait();
-        const auto& found = std::get<found_lease>(*on_all_nodes[i]->outcome);
-        if (found && !*found) on_no_majority.push_back(names[i]);
+        auto found = co_await shard::await_found(on_all_nodes[i]);
+        if (!found || found->lease) continue;
+        unsure.push_back(names[i]);
+        on_majority.push_back(std::move(found->sharing));
     }
     std::vector<suspect> out;
-    const auto on_this_node = start_searches(on_no_majority, static_cast<node_index>(node));
-    for (std::size_t i = 0; i < on_no_majority.size(); ++i) {
-        if (!on_this_node[i]->done.has_fired()) co_await on_this_node[i]->done.wait();
-        const auto& found = std::get<found_lease>(*on_this_node[i]->outcome);
-        if (found && *found) out.push_back({on_no_majority[i], (*found)->claims.attempt_id});
+    const auto on_this_node = start_searches(unsure, static_cast<node_index>(node));
+    for (std::size_t i = 0; i < unsure.size(); ++i) {
+        auto found = co_await shard::await_found(on_this_node[i]);
+        if (!found) continue;
+        if (found->lease) found->sharing.push_back(found->lease->claims.attempt_id);
+        for (const nonce& attempt : found->sharing) {
+            if (std::ranges::find(on_majority[i], attempt) == on_majority[i].end()) out.push_back({unsure[i], attempt});
+        }
     }
     co_return out;
 }
@@ -173,6 +178,10 @@ class busy_flag {
     bool& flag_;
 };
 
+std::string position_of(const resource_name& resource, const nonce& attempt) {
+    return resource.str() + resource_name::separator + std::string(attempt.str());
+}
+
 /// Returns the pattern of SCAN for the lease keys whose names begin with a text.
 std::string lease_pattern(std::string_view prefix) {
     std::string out = "fg:lease:";
@@ -185,11 +194,21 @@ std::string lease_pattern(std::string_view prefix) {
 
 }  // namespace
 
+bool is_page_position(std::string_view text) {
+    const std::size_t tab = text.find(resource_name::separator);
+    return resource_name::is_prefix(text.substr(0, tab)) &&
+           (tab == std::string_view::npos || nonce::parse(text.substr(tab + 1)));
+}
+
 asio::awaitable<result<lease_page>> shard::list_leases(lease_query query) {
     const auto turn = co_await listings_.take(query.principal,
                                               std::min(query.until, std::chrono::steady_clock::now() + turn_wait_max));
     if (!turn) co_return make_failure(errc::busy, "Other listings of the leases are in progress.");
 
+    // The page before may have ended within those that share a resource.
+    const std::size_t tab = query.after.find(resource_name::separator);
+    const bool is_within = tab != std::string::npos;
+    const std::string after_name = query.after.substr(0, tab);
     // Every majority includes one of so many nodes. `names` has the first `limit` + 1 names after query.after.
     const std::size_t enough = nodes() - majority_of(nodes()) + 1;
     std::set<std::string> names;
@@ -212,7 +231,7 @@ asio::awaitable<result<lease_page>> shard::list_leases(lease_query query) {
             if (!part || std::chrono::steady_clock::now() >= until) break;
             cursor = part->cursor;
             for (const auto& name : part->names) {
-                if (name.text <= query.after) continue;
+                if (name.text < after_name || (name.text == after_name && !is_within)) continue;
                 names.insert(name.text);
                 if (names.size() > query.limit + 1) names.erase(std::prev(names.end()));
             }
@@ -230,6 +249,7 @@ asio::awaitable<result<lease_page>> shard::list_leases(lease_query query) {
         names.erase(std::prev(names.end()));
         page.next = *names.rbegin();
     }
+    std::string position;
     std::vector<std::pair<resource_name, std::shared_ptr<pending_call>>> searches;
     for (const std::string& name : names) {
         auto resource = resource_name::parse(name);
@@ -238,14 +258,80 @@ asio::awaitable<result<lease_page>> shard::list_leases(lease_query query) {
         searches.emplace_back(std::move(*resource), std::move(search));
     }
     for (const auto& [resource, search] : searches) {
-        if (!search->done.has_fired()) co_await search->done.wait();
-        auto found = std::get<result<std::optional<live_lease>>>(std::move(*search->outcome));
+        if (page.leases.size() >= query.limit) {
+            page.next = position;
+            break;
+        }
+        auto found = co_await await_found(search);
         if (!found && found.error().code == errc::no_quorum) co_return found.error();
-        if (!found || !*found) continue;  // over since, or another value occupies the key
-        page.leases.push_back(std::move(**found));
-        page.leases.back().claims.resources = {resource};
+        if (!found) continue;  // another value occupies the key
+        if (found->lease) {
+            page.leases.push_back(std::move(*found->lease));
+            page.leases.back().claims.resources = {resource};
+            page.leases.back().claims.shared.clear();
+        }
+        std::span<const nonce> sharing(found->sharing);
+        while (!sharing.empty() && is_within && position_of(resource, sharing.front()) <= query.after)
+            sharing = sharing.subspan(1);
+        const std::size_t room = query.limit - page.leases.size();
+        const bool is_cut = sharing.size() > room;
+        if (is_cut) sharing = sharing.first(room);
+        const std::size_t first = page.leases.size();
+        const auto added = co_await add_sharing(resource, sharing, page.leases);
+        if (!added) co_return added.error();
+        for (std::size_t i = first; i < page.leases.size(); ++i) {
+            page.leases[i].claims.resources.clear();
+            page.leases[i].claims.shared = {resource};
+        }
+        if (is_cut) {
+            page.next = position_of(resource, sharing.back());
+            break;
+        }
+        position = resource.str();
     }
     co_return page;
+}
+
+asio::awaitable<result<found_lease>> shard::await_found(std::shared_ptr<pending_call> search) {
+    if (!search->done.has_fired()) co_await search->done.wait();
+    co_return std::get<result<found_lease>>(std::move(*search->outcome));
+}
+
+asio::awaitable<result<void>> shard::add_sharing(const resource_name& resource, std::span<const nonce> attempts,
+                                                 std::vector<live_lease>& out) {
+    std::vector<std::shared_ptr<pending_call>> searches;
+    for (const nonce& attempt : attempts)
+        searches.push_back(start_call(input::find_lease{{}, resource, std::nullopt, attempt}));
+    result<void> outcome = boost::system::in_place_value;
+    for (const auto& search : searches) {
+        auto found = co_await await_found(search);
+        if (!found && found.error().code == errc::no_quorum) outcome = found.error();
+        if (found && found->lease) out.push_back(std::move(*found->lease));
+    }
+    co_return outcome;
+}
+
+asio::awaitable<result<std::optional<live_lease>>> shard::find_lease(resource_name resource,
+                                                                     std::optional<nonce> sharing) {
+    input::find_lease wanted{{}, std::move(resource), std::nullopt, sharing};
+    auto found = co_await call<result<found_lease>>(std::move(wanted));
+    if (!found) co_return found.error();
+    co_return std::move(found->lease);
+}
+
+asio::awaitable<result<resource_leases>> shard::find_leases(resource_name resource, std::size_t limit) {
+    input::find_lease wanted{{}, resource, std::nullopt, std::nullopt};
+    auto found = co_await call<result<found_lease>>(std::move(wanted));
+    if (!found) co_return found.error();
+    resource_leases out;
+    out.shared = !found->sharing.empty();
+    if (found->lease) out.leases.push_back(std::move(*found->lease));
+    const std::span<const nonce> sharing(found->sharing);
+    const auto added = co_await add_sharing(resource, sharing.first(std::min(limit, sharing.size())), out.leases);
+    if (!added) co_return added.error();
+    // Some of them may be over since.
+    out.total = limit >= sharing.size() ? out.leases.size() : sharing.size();
+    co_return out;
 }
 
 asio::awaitable<result<leak_report>> shard::find_leaks() {

@@ -80,6 +80,10 @@ std::vector<std::string> node_client::command_list(const std::vector<std::string
     return out;
 }
 
+std::string node_client::next_message() {
+    return text(*next_reply(*connection_)->element[2]);
+}
+
 std::string node_client::claim() {
     command({"HSETNX", "fg:node", "claim", "claim-of-the-test-" + run_id_.substr(0, 8)});
     return command({"HGET", "fg:node", "claim"});

@@ -30,6 +30,9 @@ class node_client {
     /// Runs a command and returns the elements of its reply; of any other reply than an array, its text alone.
     std::vector<std::string> command_list(const std::vector<std::string>& words);
 
+    /// Waits for the next message of the channels to which this connection has subscribed.
+    std::string next_message();
+
     /// Runs R8 as a whole: writes a claim, reads the marks and readmits the node with `epoch`.
     /// Out: the answer of READMIT.
     std::string admit(std::uint64_t epoch);

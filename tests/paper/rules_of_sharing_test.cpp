@@ -260,7 +260,90 @@ TEST_F(sharing, pages_and_listings_have_holders_without_index) {
     list.cursor = "0";
     list.pattern = "fg:lease:*";
     const node_reply listed = n0().run(kind::list, list);
-    EXPECT_EQ(listed.text, "0\t" + r + '\2' + std::string(a.attempt_id.str()));
+    EXPECT_EQ(listed.text, "0\t" + r);
+}
+
+TEST_F(sharing, look_names_the_holders_that_have_leases) {
+    const auto a = shares('a', {r}), b = shares('b', {r});
+    ASSERT_EQ(acquire(a), status::ok);
+    ASSERT_EQ(acquire(b), status::ok);
+    lease_call any = call_of('c', {r});
+    any.tail = "*";
+    const std::string nonce_a(a.attempt_id.str()), nonce_b(b.attempt_id.str());
+    EXPECT_EQ(n0().run(kind::look, any).text, "shared " + nonce_a + ' ' + nonce_b);
+    n0().expire_lease(key_of(a, r));
+    EXPECT_EQ(n0().run(kind::look, any).text, "shared " + nonce_b);
+    any.tail.clear();
+    EXPECT_EQ(n0().run(kind::look, any).status, status::lost) << "no exclusive one";
+    lease_call one = b;
+    one.tail.clear();
+    EXPECT_EQ(n0().run(kind::look, one).text, n0().lease(key_of(b, r)));
+    EXPECT_EQ(n0().run(kind::look, a).status, status::lost);
+    n0().expire_lease(key_of(b, r));
+    any.tail = "*";
+    EXPECT_EQ(n0().run(kind::look, any).status, status::lost);
+}
+
+TEST_F(sharing, index_lasts_as_long_as_a_late_request_of_its_holder) {
+    ASSERT_EQ(acquire(shares('a', {r}, {}, 1s)), status::ok);
+    ASSERT_EQ(acquire(shares('a', {r}, {}, 50s)), status::ok);
+    EXPECT_GE(time_left_of_index(), n0().time_left(key_of(shares('a', {r}), r)));
+}
+
+TEST_F(sharing, those_that_wait_for_the_index_wait_for_the_next_lease) {
+    const auto a = shares('a', {r});
+    ASSERT_EQ(acquire(a), status::ok);
+    lease_call writer = waits('x', {r}), other = waits('y', {r});
+    other.wake_mark = "00000000000000bb";
+    ASSERT_EQ(acquire(writer), status::held);
+    ASSERT_EQ(acquire(other), status::held);
+    ASSERT_EQ(acquire(shares('b', {r}, {{}, {}, "00000000000000cc"})), status::held) << "by the wait mark";
+    ASSERT_EQ(n0().run(kind::release, a).status, status::ok);
+    writer.tail += '\1' + writer.wake_mark;  // its gateway has other waiters
+    n0().command({"SET", "fg:lease:" + r, "shared 60000\1" + writer.wake_mark + '\1' + other.wake_mark, "PX", "60000"});
+    ASSERT_EQ(acquire(writer), status::ok);
+    const std::string lease = n0().lease(r);
+    EXPECT_TRUE(lease.ends_with('\1' + writer.wake_mark + '\1' + other.wake_mark)) << lease;
+}
+
+TEST_F(sharing, end_of_an_index_is_published_alike_by_all_nodes) {
+    names texts;
+    for (const char last : {'a', 'b'}) {
+        ASSERT_EQ(acquire(shares('a', {r})), status::ok);
+        ASSERT_EQ(acquire(shares('b', {r})), status::ok);
+        ASSERT_EQ(acquire(waits('x', {r})), status::held);
+        node_client subscriber = nodes[0];
+        subscriber.connect();
+        subscriber.command({"SUBSCRIBE", "fg:wake:00000000000000aa"});
+        ASSERT_EQ(n0().run(kind::release, shares(last == 'a' ? 'b' : 'a', {r})).status, status::ok);
+        ASSERT_EQ(n0().run(kind::release, shares(last, {r})).status, status::ok);
+        texts.push_back(subscriber.next_message());
+        n0().expire_lease(r);
+        n0().expire_lease(r + "\twait");
+    }
+    EXPECT_EQ(texts[0], texts[1]);
+    EXPECT_TRUE(texts[0].ends_with(' ' + r)) << texts[0];
+}
+
+TEST_F(sharing, no_script_fails_on_an_index_of_another_writer) {
+    const std::string line = '\n' + std::string(fencegate::testing::nonce_of('a').str()), digest = " 0123456789abcdef";
+    for (const std::string& value :
+         {std::string("shared 0"), "shared 0" + line, "shared 01" + line, "shared 99999999999999999999" + line,
+          std::string("shared x"), std::string("shared "), "shared 5000\nz" + digest, "shared 5000\nab" + digest,
+          "shared 5000" + line}) {
+        for (const kind k : {kind::acquire, kind::confirm, kind::renew, kind::inspect, kind::release, kind::look,
+                             kind::list, kind::top_up, kind::close}) {
+            for (const bool exclusive : {false, true}) {
+                n0().command({"SET", "fg:lease:" + r, value, "PX", "60000"});
+                lease_call call =
+                    exclusive ? waits('x', {r}) : shares('b', {r}, {"o", "0123456789abcdef00000001", "aa"});
+                call.cursor = "0";
+                call.pattern = "fg:lease:*";
+                EXPECT_NE(n0().run(k, call, 1).status, status::error) << value << ' ' << static_cast<int>(k);
+            }
+        }
+        EXPECT_GE(n0().read_leases("", "0", 100).size(), 2U) << value;
+    }
 }
 
 TEST_F(sharing, installed_holder_is_named_and_replaces_another_lease) {

@@ -57,6 +57,51 @@ TEST(survey, nonce_and_token_with_another_holder_are_another_lease) {
     EXPECT_EQ(s.lease()->holder.principal, "p");
 }
 
+node_reply reply_with_holders(std::initializer_list<char> holders) {
+    node_reply r = other(reply_status::ok);
+    r.text = "shared";
+    for (const char holder : holders)
+        r.text += ' ' + std::string(32, holder);
+    return r;
+}
+std::vector<nonce> nonces(std::initializer_list<char> holders) {
+    std::vector<nonce> out;
+    for (const char holder : holders)
+        out.push_back(*nonce::parse(std::string(32, holder)));
+    return out;
+}
+
+TEST(survey, those_that_share_are_named_by_a_majority) {
+    survey s(5);
+    s.answered(node(0), reply_with_holders({'b', 'a'}));
+    s.answered(node(1), reply_with_holders({'a', 'b', 'c'}));
+    s.answered(node(2), reply_with_holders({'c', 'b', 'd', 'd', 'd'}));
+    EXPECT_EQ(s.answered(node(3), other(reply_status::lost)), survey_verdict::pending) << "the last may name more";
+    EXPECT_EQ(s.answered(node(4), reply_with_holders({'a'})), survey_verdict::shared);
+    EXPECT_EQ(s.sharing(), nonces({'a', 'b'})) << "a node counts once";
+}
+
+TEST(survey, node_without_an_answer_may_have_those_that_share) {
+    survey s(5);
+    s.answered(node(0), reply_with_holders({'a', 'b'}));
+    s.answered(node(1), reply_with_holders({'a'}));
+    s.answered(node(2), other(reply_status::lost));
+    s.answered(node(3), other(reply_status::lost));
+    EXPECT_EQ(s.answered(node(4), other(reply_status::timeout)), survey_verdict::shared);
+    EXPECT_EQ(s.sharing(), nonces({'a'}));
+}
+
+TEST(survey, those_that_share_on_a_minority_are_none) {
+    survey s(3);
+    s.answered(node(0), reply_with_holders({'a'}));
+    s.answered(node(1), reply_with_holders({'b'}));
+    EXPECT_EQ(s.answered(node(2), reply_with_holders({'c'})), survey_verdict::none);
+    survey silent(3);
+    silent.answered(node(0), reply_with_holders({'a'}));
+    silent.answered(node(1), other(reply_status::timeout));
+    EXPECT_EQ(silent.answered(node(2), other(reply_status::timeout)), survey_verdict::no_quorum);
+}
+
 TEST(survey, leases_are_reported_in_the_order_of_their_nodes_number) {
     survey s(5);
     s.answered(node(0), reply_with_lease('a'));

@@ -25,7 +25,9 @@ struct event {
     event_kind kind{};
     wall_time at;
     std::vector<resource_name> resources;  ///< Empty for the events of a node.
+    std::size_t shared = 0;                ///< How many of the resources are shared: the last ones.
     fencing_token token{};                 ///< 0: none.
+    nonce attempt_id;                      ///< Of the lease; leases that share a resource may have one token.
     holder actor;                          ///< The holder of the lease; of lease_revoked, the operator.
     holder revoked;                        ///< Of lease_revoked: the holder of the lease.
     std::string origin;                    ///< As the call gave it; empty for an event without a call.

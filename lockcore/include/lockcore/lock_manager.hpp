@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace lockcore {
@@ -19,15 +20,28 @@ namespace lockcore {
 struct lease_query {
     std::string principal;  ///< Whose listing it is: principals take turns.
     std::string prefix;     ///< Only resources whose name begins with this; empty: all.
-    std::string after;      ///< Only resources whose name sorts after this one; empty: from the first.
+    std::string after;      ///< lease_page::next of the page before; empty: from the first.
     std::size_t limit = 100;
     monotonic_time until = monotonic_time::max();  ///< The deadline of the scan of the nodes.
 };
 
-/// One page of live leases, one entry for each resource, sorted by its name.
+/// One page of live leases, sorted by resource: one entry for each lease that shares a resource, one for any other
+/// resource.
 struct lease_page {
-    std::vector<live_lease> leases;  ///< `claims.resources` names one resource, even if the lease covers several.
-    std::string next;                ///< The lease_query::after of the next page; empty: this is the last page.
+    /// `claims` names one resource, in `resources` or in `shared`, even if the lease covers several.
+    std::vector<live_lease> leases;
+    /// The lease_query::after of the next page: a resource, and then perhaps a tab and 32 digits. Empty: this is the
+    /// last page.
+    std::string next;
+};
+/// Returns whether a text has the form of lease_page::next.
+bool is_page_position(std::string_view text);
+
+/// The leases that hold one resource.
+struct resource_leases {
+    bool shared = false;             ///< They share it; otherwise there is at most one.
+    std::vector<live_lease> leases;  ///< Of shared ones the first by their nonces.
+    std::size_t total = 0;           ///< How many there are.
 };
 
 /// The leaked leases that lock_manager::find_leaks found.
@@ -156,10 +170,17 @@ class lock_manager {
     /// Cancel:  (terminal) errc::cancelled.
     boost::asio::awaitable<result<watch_step>> watch(lease_claims claims, milliseconds longest);
 
-    /// Returns the lease that a majority has for the resource; empty if there is none.
+    /// Returns the lease that a majority has for the resource exclusively; empty if there is none. `sharing`: the
+    /// lease of this attempt, which shares the resource.
     ///
     /// Errors:  errc::no_quorum · resource_locked (the resource is occupied: its key has a value that is no lease).
-    boost::asio::awaitable<result<std::optional<live_lease>>> find_lease(resource_name resource);
+    boost::asio::awaitable<result<std::optional<live_lease>>> find_lease(resource_name resource,
+                                                                         std::optional<nonce> sharing = std::nullopt);
+    /// Returns the lease that holds the resource, or at most `limit` of those that share it. To end all that share it:
+    /// revoke() for each.
+    ///
+    /// Errors:  those of find_lease.
+    boost::asio::awaitable<result<resource_leases>> find_leases(resource_name resource, std::size_t limit);
 
     /// Announces the floor of a change of the storage generation to all nodes, those that do not vote too. Leases stay
     /// as they are. May be repeated.

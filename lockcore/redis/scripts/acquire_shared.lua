@@ -1,9 +1,14 @@
--- The last part of ACQUIRE (acquire.lua and shared.lua are in front of it): grants any leases, shared ones too.
+-- The last part of ACQUIRE (acquire.lua and shared_caller.lua are in front of it): grants any leases, shared ones too.
 -- KEYS and ARGV  those of acquire.lua
 -- Reply those of acquire.lua
+local WAIT_MS, HOLDERS_MAX = 1000, 1024
+
 local function is_full(place, index)
-  local function count() return select(2, string.gsub(index.holders, '\n', '')) end
-  return count() >= HOLDERS_MAX and has_holders(place, index, true) and count() >= HOLDERS_MAX
+  local function is_long()
+    if #index.holders < 33 * HOLDERS_MAX then return false end -- the shortest line
+    return select(2, string.gsub(index.holders, '\n', '')) >= HOLDERS_MAX
+  end
+  return is_long() and has_holders(place, index, true) and is_long()
 end
 -- Returns an index that refuses a request, as refuse() needs it.
 local function as_refusal(index, k, n)
@@ -39,7 +44,7 @@ local function acquire_any(k, n, nonce, ttl, hint, previous, previous_hold, tail
       l, place = find_conflict(key, l, tail)
     elseif l == FOREIGN then
       local index = read_index(key)
-      had_index[i] = index ~= nil
+      had_index[i] = index
       if index then l = has_holders(key, index) and index or nil end
     end
     if l and l.holders then l = as_refusal(l, k + n, n) end
@@ -66,7 +71,10 @@ local function acquire_any(k, n, nonce, ttl, hint, previous, previous_hold, tail
     if reply == 'E' or reply == '4' then break end
     if had_index[i] then
       redis.call('DEL', wait_mark_of(KEYS[i]))
-    elseif is_shared(KEYS[i]) and not leases[i] then
+      -- Those that waited for the end of the index wait for that of the lease. Its own wake mark is in the tail.
+      local marks = string.gsub(had_index[i].wake_marks, string.match(tail, '\1%x+$') or '\n', '')
+      if marks ~= '' then redis.call('APPEND', KEYS[i], marks) end
+    elseif is_shared(KEYS[i]) then
       add_holder(KEYS[i], read_any(KEYS[i]), tonumber(ttl))
     end
   end

@@ -18,6 +18,20 @@ local live = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
 if live ~= ARGV[1] or node[1] ~= ARGV[1] or (ARGV[2] ~= '' and node[2] ~= ARGV[2]) then
   return redis.error_reply('UNINIT node not admitted')
 end
+-- Returns whether a key has a lease: neither an index nor a wait mark, nor a shared lease without a place in the index,
+-- which is read once for all its holders.
+local named = {}
+local function has_lease(key)
+  if not is_shared(key) then return string.sub(key, -5) ~= '\twait' and read_index(key) == nil end
+  local place = index_of(key)
+  if not named[place] then
+    local index = read_index(place)
+    named[place] = {}
+    for nonce in string.gmatch(index and index.holders or '', '\n(%x+)') do named[place][nonce] = true end
+  end
+  return named[place][nonce_of(key)]
+end
+
 local out, cursor, found, rounds = {node[2], ''}, ARGV[3], 0, 0
 repeat
   local part = redis.call('SCAN', cursor, 'MATCH', 'fg:lease:*', 'COUNT', 50)

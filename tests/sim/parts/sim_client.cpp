@@ -337,7 +337,7 @@ void sim_client::answer(const call& c, lockcore::call_result answered) {
         case op_kind::close:
             return on_closed(std::get<result<lockcore::close_outcome>>(answered));
         case op_kind::find:
-            return on_found(std::get<result<std::optional<lockcore::live_lease>>>(answered));
+            return on_found(std::get<result<lockcore::found_lease>>(answered));
         case op_kind::release:
             return on_released(std::get<result<lockcore::release_outcome>>(answered));
         case op_kind::revoke:

@@ -120,7 +120,7 @@ class sim_client {
     void on_confirmed(const lockcore::result<lockcore::lease>& answer);
     void on_kept(const lockcore::result<lockcore::keep_step>& answer);
     void on_closed(const lockcore::result<lockcore::close_outcome>& answer);
-    void on_found(const lockcore::result<std::optional<lockcore::live_lease>>& answer);
+    void on_found(const lockcore::result<lockcore::found_lease>& answer);
     void on_released(const lockcore::result<lockcore::release_outcome>& answer);
     const lockcore::lease_claims& pick_hold();
     void extend_validity(const lockcore::lease& confirmed);

@@ -229,14 +229,14 @@ void sim_client::revoke_another() {
     ask(op_kind::find, input::find_lease{{}, name, std::nullopt});
 }
 
-void sim_client::on_found(const result<std::optional<lockcore::live_lease>>& answer) {
-    if (!answer || !*answer) {
+void sim_client::on_found(const result<lockcore::found_lease>& answer) {
+    if (!answer || !answer->lease) {
         ctx_.hit(answer ? probe::found_no_lease : probe::no_quorum);
         return sleep_holding();
     }
     ctx_.hit(probe::lease_found);
     if (ctx_.rng.chance(500)) return sleep_holding();
-    const lockcore::lease_claims& claims = (*answer)->claims;
+    const lockcore::lease_claims& claims = answer->lease->claims;
     check_.revoked(to_number(claims.attempt_id));
     lockcore::holder actor;
     actor.principal = "operator";
