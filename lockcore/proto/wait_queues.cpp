@@ -70,6 +70,11 @@ std::vector<resource_name> other_resources(const acquire_request& request) {
     return out;
 }
 
+bool wants(const acquire_request& request, const resource_name& resource) {
+    return std::ranges::find(request.resources, resource) != request.resources.end() ||
+           std::ranges::find(request.shared, resource) != request.shared.end();
+}
+
 }  // namespace
 
 wait_queues::wait_queues(core_context& ctx, std::function<void(call_id)> continue_wait)
@@ -154,7 +159,11 @@ void wait_queues::end_try(waiter& w, failure refusal) {
     w.trying = false;
     queue& own = queues_.at(queue_key(w.request));
     own.held_until = ctx_.now.monotonic + std::min(refusal.remaining, ctx_.settings.max_ttl);
-    w.sleeps_until = ctx_.now.monotonic + own.order.delay_after_refusal(refusal.remaining, ctx_.random.next());
+    // The head tries for all that contend: its grant wakes the others.
+    const milliseconds delay = w.ticket == own.order.head()
+                                   ? own.order.delay_after_refusal(refusal.remaining, ctx_.random.next())
+                                   : wait_queue::retry_delay_max * static_cast<int>(own.order.position(w.ticket));
+    w.sleeps_until = ctx_.now.monotonic + delay;
     w.last_refusal = std::move(refusal);
 }
 
@@ -241,8 +250,7 @@ bool wait_queues::has_earlier_waiter(const lease_claims& claims, wait_queue::tic
             const auto found_queue = queues_.find(entry->second);
             if (found_queue == queues_.end()) continue;
             const auto head = found_queue->second.order.head();
-            const auto wanted = all_resources(waiting_.at(head).request);
-            if (head < ticket && std::ranges::find(wanted, r) != wanted.end()) return true;
+            if (head < ticket && wants(waiting_.at(head).request, r)) return true;
         }
     }
     return false;
