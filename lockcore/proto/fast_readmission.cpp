@@ -13,10 +13,11 @@ bool lease_merge::add(std::size_t source, const lease_copy& copy) {
     // No lease is valid for longer than its ttl; a clock that was set back makes a key live longer (CLOCK SET BACK).
     const milliseconds longest = record ? std::min(record->ttl, longest_) : longest_;
     if (record && (record->is_block() || epoch_of(record->token) > highest_)) record.reset();
-    const std::size_t tab = copy.resource.find(resource_name::separator);
-    const bool shared = tab != std::string::npos;
-    if (shared && record && record->attempt_id.str() != copy.resource.substr(tab + 1)) record.reset();
-    const std::string resource = copy.resource.substr(0, tab);
+    const std::size_t tab = copy.resource.rfind(resource_name::separator);
+    const auto sharing = nonce::parse(std::string_view(copy.resource).substr(tab + 1));
+    const bool shared = tab != std::string::npos && sharing.has_value();
+    if (shared && record && record->attempt_id != *sharing) record.reset();
+    const std::string resource = shared ? copy.resource.substr(0, tab) : copy.resource;
     std::vector<copies>& found = leases_[resource];
     auto same = std::ranges::find_if(found, [&](const copies& c) {
         return c.lease.has_value() == record.has_value() &&
@@ -24,7 +25,8 @@ bool lease_merge::add(std::size_t source, const lease_copy& copy) {
     });
     const bool is_new = same == found.end();
     if (is_new || same->sources.test(source)) bytes_ += copy.resource.size() + copy.value.size();
-    if (bytes_ > bytes_max || (is_new && found.size() == (shared ? shared_max : leases_max))) {
+    const auto known = static_cast<std::size_t>(is_new ? std::ranges::count(found, shared, &copies::shared) : 0);
+    if (bytes_ > bytes_max || known == (shared ? shared_max : leases_max)) {
         if (found.empty()) leases_.erase(resource);
         return false;
     }

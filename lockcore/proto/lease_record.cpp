@@ -301,6 +301,13 @@ idempotency_digest::finding idempotency_digest::find_in(std::string_view keys) c
     return {};
 }
 
+namespace {
+
+/// What distinguishes a shared name: no name has this character.
+constexpr std::string_view shared_mark = "\t";
+
+}  // namespace
+
 idempotency_digest make_idempotency_digest(const acquire_request& request) {
     if (request.idempotency_key.empty()) return {};
     constexpr std::uint64_t start = 0xcbf29ce484222325U;
@@ -310,7 +317,7 @@ idempotency_digest make_idempotency_digest(const acquire_request& request) {
     for (const resource_name& r : request.resources)
         content = fnv1a(content, r.str());
     for (const resource_name& r : request.shared)
-        content = fnv1a(fnv1a(content, "shared"), r.str());
+        content = fnv1a(fnv1a(content, shared_mark), r.str());
     std::string digits(idempotency_digest::size, '0');
     write_hex(mix(caller), std::span(digits).first(idempotency_digest::caller_size));
     write_hex(mix(content), std::span(digits).subspan(idempotency_digest::caller_size));
@@ -323,7 +330,7 @@ std::string name_request(const acquire_request& request) {
     for (const resource_name& r : request.resources)
         out += '\n' + r.str();
     for (const resource_name& r : request.shared)
-        out += "\nshared " + r.str();
+        out.append(1, '\n').append(shared_mark).append(r.str());
     return out;
 }
 

@@ -96,14 +96,17 @@ std::string eval_on_node(const script& s, std::initializer_list<std::string_view
 /// The commands that search for scripts. Where a node wants credentials and gets none, Redis answers NOAUTH to a
 /// command of at most ten words, and closes the connection at a longer one.
 constexpr std::size_t scripts_searched = 8;
-constexpr std::size_t searches = (command_kinds + scripts_searched - 1) / scripts_searched;
+constexpr std::size_t kinds_searched = scripts_searched / script_variants;
+constexpr std::size_t searches = (command_kinds + kinds_searched - 1) / kinds_searched;
 
 std::string format_script_search(std::size_t search) {
     resp_command out;
     out.arg("SCRIPT").arg("EXISTS");
-    const std::size_t end = std::min((search + 1) * scripts_searched, command_kinds);
-    for (std::size_t k = search * scripts_searched; k < end; ++k)
-        out.arg(script_for(static_cast<command_kind>(k)).sha1);
+    const std::size_t end = std::min((search + 1) * kinds_searched, command_kinds);
+    for (std::size_t k = search * kinds_searched; k < end; ++k) {
+        for (const bool shared : {false, true})
+            out.arg(script_for(static_cast<command_kind>(k), shared).sha1);
+    }
     return out.finish();
 }
 
@@ -176,9 +179,10 @@ node_response::identified parse_identification(std::span<const reply> replies) {
     for (std::size_t search = 0; search < searches; ++search) {
         const std::vector<reply>& known_scripts = replies[search].elements;
         for (std::size_t i = 0; i < std::min(known_scripts.size(), scripts_searched); ++i) {
-            const std::size_t k = search * scripts_searched + i;
-            if (k < command_kinds && known_scripts[i].number != 1)
-                out.missing_scripts.push_back(static_cast<command_kind>(k));
+            const std::size_t k = search * kinds_searched + i / script_variants;
+            if (k >= command_kinds || known_scripts[i].number == 1) continue;
+            const auto kind = static_cast<command_kind>(k);
+            if (out.missing_scripts.empty() || out.missing_scripts.back() != kind) out.missing_scripts.push_back(kind);
         }
     }
     // The order is that of the commands of format_request.

@@ -326,6 +326,33 @@ TEST_F(lease_merge_of_five_nodes_test, unreadable_copy_of_one_key_counts_for_all
     EXPECT_EQ(merge_.take(100).size(), 1U) << "two nodes are unknown, and one has it";
 }
 
+TEST_F(lease_merge_of_five_nodes_test, key_of_another_writer_with_a_tab_is_no_shared_lease) {
+    add(copy_of{}.text(), 5s, 0);
+    add(copy_of{}.text(), 5s, 1);
+    for (const std::size_t source : {2U, 3U})
+        ASSERT_TRUE(merge_.add(source, {"inventory/sku-1\tx", 5s, "stranger"}));
+    const std::vector<lease_copy> all = merge_.take(100);
+    ASSERT_EQ(all.size(), 2U);
+    for (const lease_copy& copy : all) {
+        const bool is_block = lease_record::parse(copy.value)->is_block();
+        EXPECT_EQ(is_block, copy.resource == "inventory/sku-1\tx") << copy.resource;
+    }
+}
+
+TEST_F(lease_merge_test, each_kind_of_leases_has_its_limit) {
+    const auto add_other = [&](std::uint64_t i, bool shared) {
+        const std::string nonce(nonce::from_bits(1, 2 * i).str());
+        const std::string text = copy_of{.nonce = nonce, .names = shared ? "\tr" : ""}.text();
+        return merge_.add(0, {shared ? "r\t" + nonce : "r", 5s, text});
+    };
+    for (std::uint64_t i = 0; i < 2 * lease_merge::leases_max; ++i)
+        ASSERT_TRUE(add_other(i, true)) << i;
+    for (std::uint64_t i = 0; i < lease_merge::leases_max; ++i)
+        ASSERT_TRUE(add_other(1'000 + i, false)) << i;
+    EXPECT_FALSE(add_other(2'000, false));
+    EXPECT_TRUE(add_other(2'000, true));
+}
+
 TEST_F(lease_merge_test, blocks_have_nonces_of_their_own) {
     for (const char* name : {"a", "b"})
         ASSERT_TRUE(merge_.add(0, {name, 1s, "?"}));

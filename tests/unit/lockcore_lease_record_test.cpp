@@ -389,6 +389,20 @@ TEST(idempotency_digest, differing_request_is_reported_as_another) {
         << "nor which process asks";
 }
 
+TEST(idempotency_digest, names_of_the_two_modes_are_told_apart) {
+    acquire_request shares = request("k1"), has = request("k1");
+    shares.shared = {*resource_name::parse("x")};
+    for (const char* name : {"shared", "x"})
+        has.resources.push_back(*resource_name::parse(name));
+    EXPECT_EQ(make_idempotency_digest(shares).find_in(make_idempotency_digest(has).text + hold_of_key).result,
+              match::other_request);
+    has = request("k1");
+    has.resources.push_back(*resource_name::parse("shared x"));
+    EXPECT_NE(name_request(shares), name_request(has));
+    has.resources.back() = *resource_name::parse("x");
+    EXPECT_NE(name_request(shares), name_request(has));
+}
+
 TEST(idempotency_digest, separates_principal_and_key) {
     acquire_request x = request("bc"), y = request("c");
     x.holder.principal = "a";

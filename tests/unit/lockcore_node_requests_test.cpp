@@ -44,6 +44,7 @@ TEST(node_requests, node_syncs_only_if_its_user_default_may_write) {
         const std::vector<reply> replies{list({}),
                                          list({}),
                                          list({}),
+                                         list({}),
                                          text(info),
                                          list({text("appendonly"), text("yes")}),
                                          list({text("appendfsync"), text("always")}),
@@ -74,9 +75,12 @@ TEST(node_requests, identification_finds_the_scripts_that_are_missing) {
         return std::get<node_response::identified>(parse_response(node_request::identify{}, replies)).missing_scripts;
     };
     EXPECT_TRUE(missing().empty()) << "SCRIPT EXISTS was refused";
-    replies[0] = list({number(1), number(0), number(1), number(1), number(1), number(1), number(1), number(1)});
-    replies[1] = list({number(1), number(1), number(0)});
-    EXPECT_EQ(missing(), (std::vector{static_cast<command_kind>(1), static_cast<command_kind>(10)}));
+    replies[0] = list({number(1), number(1), number(0), number(0), number(1), number(0), number(1), number(1)});
+    replies[1] = list({number(1), number(1), number(0), number(1)});
+    replies[2] = list({number(1), number(1), number(1), number(1), number(1), number(0)});
+    EXPECT_EQ(missing(),
+              (std::vector{command_kind::hold, command_kind::top_up, command_kind::acquire, command_kind::undo}))
+        << "also if only those for shared leases are";
 }
 
 TEST(node_requests, lease_end_names_lease_and_resource) {
