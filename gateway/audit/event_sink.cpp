@@ -23,6 +23,8 @@
 namespace fencegate::audit {
 namespace {
 
+constexpr std::size_t grant_digits = 12;
+
 /// Returns the member of the history's detail that holds the event's text.
 const char* detail_member_of(lockcore::event_kind kind) {
     switch (kind) {
@@ -54,6 +56,17 @@ std::string detail_of(const lockcore::event& e) {
 
 }  // namespace
 
+std::string grant_of(const lockcore::nonce& attempt) {
+    return std::string(attempt.str().substr(0, grant_digits));
+}
+
+std::string add_sharing(std::string detail, const lockcore::nonce& attempt) {
+    std::string members = R"("mode":"shared")";
+    if (attempt != lockcore::nonce()) members += R"(,"grant":")" + grant_of(attempt) + '"';
+    if (detail.empty()) return '{' + members + '}';
+    return detail.insert(1, members + ',');
+}
+
 std::vector<history_item> history_items(const lockcore::event& e) {
     history_item item;
     item.at = e.at;
@@ -66,12 +79,13 @@ std::vector<history_item> history_items(const lockcore::event& e) {
 
     std::vector<history_item> out;
     out.reserve(std::max<std::size_t>(e.resources.size(), 1));
-    for (std::size_t i = 1; i < e.resources.size(); ++i) {
+    const std::size_t exclusive = e.resources.size() - e.shared;
+    for (std::size_t i = 0; i < e.resources.size(); ++i) {
+        if (i == exclusive) item.detail = add_sharing(std::move(item.detail), e.attempt_id);
         out.push_back(item);
-        out.back().resource = e.resources[i - 1].str();
+        out.back().resource = e.resources[i].str();
     }
-    if (!e.resources.empty()) item.resource = e.resources.back().str();
-    out.push_back(std::move(item));
+    if (out.empty()) out.push_back(std::move(item));
     return out;
 }
 

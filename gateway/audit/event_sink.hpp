@@ -24,6 +24,11 @@ namespace fencegate::audit {
 /// of a node.
 std::vector<history_item> history_items(const lockcore::event& e);
 
+/// Returns what distinguishes a shared lease from others with its token in the history (`detail.grant`).
+std::string grant_of(const lockcore::nonce& attempt);
+/// Returns an event's detail with the mode of a shared resource, and the grant unless `attempt` is that of no lease.
+std::string add_sharing(std::string detail, const lockcore::nonce& attempt);
+
 /// Rows of the history that wait to be written, numbered in order from 1 on: PostgreSQL adds the rows of each `stream`
 /// once, by their numbers.
 ///

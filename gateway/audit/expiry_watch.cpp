@@ -16,15 +16,6 @@
 #include <vector>
 
 namespace fencegate::audit {
-namespace {
-
-/// Returns the key of a lease: its token and its first resource.
-std::string key_of(const std::vector<lockcore::resource_name>& resources, lockcore::fencing_token token) {
-    return std::to_string(lockcore::value_of(token)) + ' ' + resources.front().str();
-}
-
-}  // namespace
-
 void expiry_schedule::schedule(const std::string& key, entry& watched) {
     if (watched.scheduled_at) checks_.erase({*watched.scheduled_at, key});
     watched.scheduled_at = watched.check_at;
@@ -33,7 +24,7 @@ void expiry_schedule::schedule(const std::string& key, entry& watched) {
 
 void expiry_schedule::add_lease(watched_lease lease) {
     const std::lock_guard lock(mutex_);
-    const auto key = key_of(lease.resources, lease.token);
+    const std::string key(lease.attempt_id.str());
     if (const auto found = leases_.find(key); found != leases_.end()) {
         entry& watched = found->second;
         watched.lease.since = lease.since;
@@ -48,10 +39,9 @@ void expiry_schedule::add_lease(watched_lease lease) {
     schedule(key, watched);
 }
 
-bool expiry_schedule::remove_lease(const std::vector<lockcore::resource_name>& resources,
-                                   lockcore::fencing_token token) {
+bool expiry_schedule::remove_lease(const lockcore::nonce& attempt_id) {
     const std::lock_guard lock(mutex_);
-    const auto found = leases_.find(key_of(resources, token));
+    const auto found = leases_.find(std::string(attempt_id.str()));
     if (found == leases_.end()) return false;
     if (found->second.scheduled_at) checks_.erase({*found->second.scheduled_at, found->first});
     leases_.erase(found);
@@ -75,7 +65,7 @@ std::optional<expiry_schedule::watched_lease> expiry_schedule::take_due(time_poi
 
 void expiry_schedule::schedule_check(const watched_lease& lease, time_point at) {
     const std::lock_guard lock(mutex_);
-    const auto found = leases_.find(key_of(lease.resources, lease.token));
+    const auto found = leases_.find(std::string(lease.attempt_id.str()));
     if (found == leases_.end()) return;
     found->second.check_at = std::max(found->second.check_at, at);
     schedule(found->first, found->second);
@@ -127,7 +117,9 @@ struct expiry_watch::impl final : runtime::periodic {
             case lockcore::event_kind::lease_granted:
             case lockcore::event_kind::lease_renewed:
                 return schedule.add_lease(
-                    {e.resources,
+                    {e.attempt_id,
+                     e.resources,
+                     e.shared,
                      e.token,
                      {e.actor.principal, e.actor.owner, e.origin.substr(0, e.origin.find('{')), {}},
                      e.at,
@@ -136,7 +128,7 @@ struct expiry_watch::impl final : runtime::periodic {
                      e.kind == lockcore::event_kind::lease_granted});
             case lockcore::event_kind::lease_released:
             case lockcore::event_kind::lease_revoked:
-                schedule.remove_lease(e.resources, e.token);
+                schedule.remove_lease(e.attempt_id);
                 return;
             default:
                 return;
@@ -160,8 +152,12 @@ struct expiry_watch::impl final : runtime::periodic {
         std::vector<pg::asked_lease> asked;
         asked.reserve(due.size());
         for (const watched_lease& lease : due) {
-            asked.push_back({lease.resources.front().str(), lockcore::value_of(lease.token), lease.since - skew_max,
-                             lease.granted_here ? std::nullopt : std::optional(lease.granted_at - skew_max)});
+            pg::asked_lease& wanted = asked.emplace_back();
+            wanted.resource = lease.resources.front().str();
+            wanted.token = lockcore::value_of(lease.token);
+            if (lease.is_shared()) wanted.grant = grant_of(lease.attempt_id);
+            wanted.since = lease.since - skew_max;
+            if (!lease.granted_here) wanted.granted_since = lease.granted_at - skew_max;
         }
         const auto read_until = std::chrono::steady_clock::now() + expiry_read_timeout;
         auto read = [asked = std::move(asked)](pg::session& session) {
@@ -180,7 +176,7 @@ struct expiry_watch::impl final : runtime::periodic {
             const auto& [ended, until, granted] = (*recorded)[i];
             const bool of_another_gateway = !due[i].granted_here && (granted || (until && *until > due[i].until));
             if (ended || of_another_gateway)
-                schedule.remove_lease(due[i].resources, due[i].token);
+                schedule.remove_lease(due[i].attempt_id);
             else if (!until || *until + grace > now)
                 // Its lease_granted has not reached the history yet, or another gateway has renewed it.
                 schedule.schedule_check(due[i], until.value_or(now));
@@ -216,24 +212,28 @@ struct expiry_watch::impl final : runtime::periodic {
                 --lookups;
                 co_return;
             }
-            const auto seen = co_await locks->find_lease(lease.resources.front());
+            std::optional<lockcore::nonce> sharing;
+            if (lease.is_shared()) sharing = lease.attempt_id;
+            const auto seen = co_await locks->find_lease(lease.resources.front(), sharing);
             --lookups;
             const auto now = system_clock::now();
             if (!seen)
                 schedule.schedule_check(lease, now);
             else if (*seen && (*seen)->claims.token == lease.token)
                 schedule.schedule_check(lease, now + (*seen)->remaining);
-            else if (schedule.remove_lease(lease.resources, lease.token))  // unless it was released meanwhile
+            else if (schedule.remove_lease(lease.attempt_id))  // unless it was released meanwhile
                 add_expired(lease, until);
         }
     }
 
     void add_expired(const watched_lease& lease, system_clock::time_point until) {
-        for (const auto& resource : lease.resources) {
+        const std::size_t exclusive = lease.resources.size() - lease.shared;
+        for (std::size_t i = 0; i < lease.resources.size(); ++i) {
             history_item item;
             item.at = until;
             item.event = "lease_expired";
-            item.resource = resource.str();
+            item.resource = lease.resources[i].str();
+            if (i >= exclusive) item.detail = add_sharing({}, lease.attempt_id);
             item.fencing_token = lockcore::value_of(lease.token);
             item.initiator = lease.initiator;
             sink.add(std::move(item));

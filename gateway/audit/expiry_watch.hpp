@@ -33,13 +33,18 @@ class expiry_schedule {
     static constexpr std::size_t leases_max = 1'000'000;
 
     struct watched_lease {
+        lockcore::nonce attempt_id;  ///< Identifies it.
         std::vector<lockcore::resource_name> resources;
+        std::size_t shared = 0;  ///< How many of the resources are shared: the last ones.
         lockcore::fencing_token token{};
         actor initiator;
         time_point since;          ///< When this gateway last granted or renewed it.
         time_point until;          ///< When it expires, by the grant and the renewals of this gateway.
         time_point granted_at;     ///< When the gateway that granted it began to ask the nodes for it.
         bool granted_here = true;  ///< False: this gateway has only renewed it.
+
+        /// Returns whether it shares all of its resources, so that others may have its token.
+        bool is_shared() const { return shared == resources.size(); }
     };
 
     /// Adds a lease that this gateway granted or renewed, or prolongs it if it is there already.
@@ -47,7 +52,7 @@ class expiry_schedule {
     /// Removes the lease.
     ///
     /// Out: whether it was there.
-    bool remove_lease(const std::vector<lockcore::resource_name>& resources, lockcore::fencing_token token);
+    bool remove_lease(const lockcore::nonce& attempt_id);
 
     /// Returns a lease whose check is due at `now`, if there is one: it has expired, unless another gateway has renewed
     /// it. It is not returned again before schedule_check().

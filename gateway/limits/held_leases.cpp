@@ -8,13 +8,30 @@
 namespace fencegate::limits {
 namespace {
 
-/// Returns the names of the resources in the order in which claims and events have them: sorted.
+/// Returns the names of the resources in the order in which claims and events have them: sorted. No name is empty.
 std::string key_of(std::vector<lockcore::resource_name> resources) {
     std::ranges::sort(resources, {}, [](const auto& name) -> const std::string& { return name.str(); });
     std::string out;
     for (const auto& name : resources)
         out += name.str() + '\n';
     return out;
+}
+
+/// Returns the key of a lease of which there is one at a time: with exclusive resources, or of a named owner.
+std::string key_of(std::vector<lockcore::resource_name> resources, std::vector<lockcore::resource_name> shared,
+                   const lockcore::holder& holder) {
+    std::string out = key_of(std::move(resources));
+    if (shared.empty()) return out;
+    if (out.empty()) out = holder.principal + '\n' + holder.owner;
+    return out + '\n' + key_of(std::move(shared));
+}
+
+std::string key_of(const lockcore::event& e) {
+    if (e.shared == 0) return key_of(e.resources);
+    const lockcore::holder& holder = e.kind == lockcore::event_kind::lease_revoked ? e.revoked : e.actor;
+    if (e.shared == e.resources.size() && holder.owner.empty()) return '\n' + std::string(e.attempt_id.str());
+    const auto first_shared = e.resources.end() - static_cast<std::ptrdiff_t>(e.shared);
+    return key_of({e.resources.begin(), first_shared}, {first_shared, e.resources.end()}, holder);
 }
 
 }  // namespace
@@ -47,7 +64,7 @@ class held_leases::lease_counts {
                 return;
         }
         const std::lock_guard lock(mutex_);
-        const auto found = leases_.find(key_of(e.resources));
+        const auto found = leases_.find(key_of(e));
         if (found == leases_.end() || found->second.token != e.token) return;
         if (e.kind != lockcore::event_kind::lease_renewed) return remove(*found);
         by_end_.erase({found->second.ends_at, &*found});
@@ -112,7 +129,7 @@ class held_leases::lease_counts {
     }
 
     void add(const lockcore::event& e) {
-        const std::string key = key_of(e.resources);
+        const std::string key = key_of(e);
         const std::lock_guard lock(mutex_);
         remove_expired(e.at);
         if (const auto previous = leases_.find(key); previous != leases_.end()) remove(*previous);
@@ -157,11 +174,12 @@ void held_leases::on_event(lockcore::event e) {
 }
 
 result<held_leases::acquisition> held_leases::admit(const std::shared_ptr<caller>& principal,
-                                                    const std::vector<lockcore::resource_name>& resources,
+                                                    const lockcore::acquire_request& wanted, bool any_of,
                                                     lockcore::wall_time now) {
-    // No name is empty, so that this is the key of no lease.
-    const std::string key =
-        resources.empty() ? '\n' + std::to_string(unknown_resources_.fetch_add(1)) : key_of(resources);
+    const bool may_have_several = any_of || (wanted.resources.empty() && wanted.holder.owner.empty());
+    // This is the key of no lease.
+    const std::string key = may_have_several ? '\n' + std::to_string(counted_alone_.fetch_add(1))
+                                             : key_of(wanted.resources, wanted.shared, wanted.holder);
     auto* const entry = counts_->begin_acquisition(principal->principal(), key, principal->leases_max(), now);
     if (entry == nullptr) {
         limiter_.count_refusal(refusal::leases);

@@ -60,12 +60,12 @@ class held_leases final : public lockcore::event_observer {
     void on_event(lockcore::event e) override;
     void on_node_change(const lockcore::node_change& change) override { next_.on_node_change(change); }
 
-    /// Counts an acquisition, which the caller keeps until that has ended. Without resources it counts by itself: it is
-    /// not known yet which of several it will get.
+    /// Counts an acquisition, which the caller keeps until that has ended. It counts by itself if it is not known yet
+    /// which resource it will get (`any_of`), or if it shares all of them and has no owner: each is another lease.
     ///
     /// Errors: errc::too_many_requests: the principal holds, or is acquiring, as many leases as it may.
-    result<acquisition> admit(const std::shared_ptr<caller>& principal,
-                              const std::vector<lockcore::resource_name>& resources, lockcore::wall_time now);
+    result<acquisition> admit(const std::shared_ptr<caller>& principal, const lockcore::acquire_request& wanted,
+                              bool any_of, lockcore::wall_time now);
     /// Returns whether this gateway granted a live lease on the resource alone.
     bool is_held(const lockcore::resource_name& resource, lockcore::wall_time now);
     /// Returns how many leases the principal holds or is acquiring.
@@ -74,8 +74,8 @@ class held_leases final : public lockcore::event_observer {
   private:
     limiter& limiter_;
     lockcore::event_observer& next_;
-    std::atomic<std::uint64_t> unknown_resources_{0};  ///< Acquisitions that were counted without resources.
-    const std::shared_ptr<lease_counts> counts_;       ///< Shared with acquisitions, which may outlive this.
+    std::atomic<std::uint64_t> counted_alone_{0};  ///< Acquisitions that were counted by themselves.
+    const std::shared_ptr<lease_counts> counts_;   ///< Shared with acquisitions, which may outlive this.
 };
 
 }  // namespace fencegate::limits

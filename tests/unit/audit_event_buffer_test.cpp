@@ -129,6 +129,28 @@ TEST(history_items, lease_event_has_row_per_resource) {
     EXPECT_EQ(rows[1].detail, R"({"ttl_ms":10000,"waited_ms":2})");
 }
 
+TEST(history_items, shared_resources_have_mode_and_grant) {
+    lockcore::event e;
+    e.kind = lockcore::event_kind::lease_granted;
+    e.resources = {*lockcore::resource_name::parse("a/1"), *lockcore::resource_name::parse("b/2")};
+    e.shared = 1;
+    e.attempt_id = lockcore::nonce::from_bits(0xabcdef0123456789, 0);
+    e.ttl = std::chrono::seconds(10);
+    auto rows = audit::history_items(e);
+    ASSERT_EQ(rows.size(), 2u);
+    EXPECT_EQ(rows[0].detail, R"({"ttl_ms":10000,"waited_ms":0})");
+    EXPECT_EQ(rows[1].detail, R"({"mode":"shared","grant":"abcdef012345","ttl_ms":10000,"waited_ms":0})");
+    e.kind = lockcore::event_kind::lease_refused;
+    e.detail = "resource_locked";
+    e.attempt_id = {};
+    rows = audit::history_items(e);
+    EXPECT_EQ(rows[1].detail, R"({"mode":"shared","reason":"resource_locked","ttl_ms":10000,"waited_ms":0})");
+    e.kind = lockcore::event_kind::lease_released;
+    e.detail.clear();
+    e.ttl = {};
+    EXPECT_EQ(audit::history_items(e)[1].detail, R"({"mode":"shared"})");
+}
+
 TEST(history_items, node_event_has_one_row_with_node) {
     lockcore::event e;
     e.kind = lockcore::event_kind::node_quarantined;

@@ -11,7 +11,13 @@ using time_point = audit::expiry_schedule::time_point;
 const time_point start{seconds(1'000)};
 
 audit::expiry_schedule::watched_lease lease_of(const std::string& name, std::uint64_t token, time_point until) {
-    return {{*lockcore::resource_name::parse(name)}, lockcore::fencing_token{token}, {}, start, until, start};
+    audit::expiry_schedule::watched_lease out;
+    out.attempt_id = lockcore::nonce::from_bits(0, token);
+    out.resources = {*lockcore::resource_name::parse(name)};
+    out.token = lockcore::fencing_token{token};
+    out.since = out.granted_at = start;
+    out.until = until;
+    return out;
 }
 
 std::string next_of(audit::expiry_schedule& schedule, time_point now) {
@@ -71,10 +77,20 @@ TEST(expiry_schedule, scheduled_check_is_due_then) {
     schedule.schedule_check(lease, start + seconds(2));
     EXPECT_EQ(next_of(schedule, start + seconds(1)), "-");
     EXPECT_EQ(next_of(schedule, start + seconds(2)), "a");
-    EXPECT_TRUE(schedule.remove_lease(lease.resources, lease.token));
-    EXPECT_FALSE(schedule.remove_lease(lease.resources, lease.token));
+    EXPECT_TRUE(schedule.remove_lease(lease.attempt_id));
+    EXPECT_FALSE(schedule.remove_lease(lease.attempt_id));
     schedule.schedule_check(lease, start);
     EXPECT_EQ(next_of(schedule, start + seconds(9)), "-");
+}
+
+TEST(expiry_schedule, shared_leases_of_one_token_are_two) {
+    audit::expiry_schedule schedule;
+    auto first = lease_of("a", 1, start), second = first;
+    second.attempt_id = lockcore::nonce::from_bits(1, 1);
+    schedule.add_lease(first);
+    schedule.add_lease(second);
+    EXPECT_TRUE(schedule.remove_lease(first.attempt_id));
+    EXPECT_EQ(next_of(schedule, start), "a");
 }
 
 TEST(expiry_schedule, removed_leases_leave_nothing) {
@@ -83,7 +99,7 @@ TEST(expiry_schedule, removed_leases_leave_nothing) {
         const auto lease = lease_of("a", token, start + seconds(3'600));
         schedule.add_lease(lease);
         if (token % 2 == 0) schedule.add_lease(lease_of("a", token, start + seconds(4'000)));
-        EXPECT_TRUE(schedule.remove_lease(lease.resources, lease.token));
+        EXPECT_TRUE(schedule.remove_lease(lease.attempt_id));
     }
     EXPECT_EQ(schedule.leases(), 0U);
     EXPECT_EQ(schedule.scheduled_checks(), 0U);

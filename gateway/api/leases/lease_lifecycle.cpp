@@ -82,8 +82,7 @@ result<limits::held_leases::acquisition> admit_acquisition(const lease_services&
         limiter.count_refusal(limits::refusal::waiters);
         return nullptr;
     };
-    return services.held_leases.admit(caller, any_of ? std::vector<lockcore::resource_name>() : request.resources,
-                                      std::chrono::system_clock::now());
+    return services.held_leases.admit(caller, request, any_of, std::chrono::system_clock::now());
 }
 
 result<std::shared_ptr<void>> admit_stream(limits::limiter& limiter, const http::request& r,
@@ -157,8 +156,8 @@ awaitable<bool> seal_after_release(seal_ports& ports, lockcore::lease_claims cla
     const auto sealed = co_await ports.raise_above(claims, std::move(initiator), until);
     if (!sealed) {
         spdlog::warn("token {} of {} {} sealed after the release of its lease: {}", lockcore::value_of(claims.token),
-                     claims.resources.front().str(), sealed.error().outcome_unknown ? "may not have been" : "was not",
-                     sealed.error().detail);
+                     lockcore::first_resource(claims).str(),
+                     sealed.error().outcome_unknown ? "may not have been" : "was not", sealed.error().detail);
     }
     co_return sealed.has_value();
 }

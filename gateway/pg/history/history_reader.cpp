@@ -293,10 +293,11 @@ change_page read_changes(session& session, const change_query& query) {
 std::vector<recorded_lease> read_recorded_leases(session& session, const std::vector<asked_lease>& asked) {
     std::vector<recorded_lease> out(asked.size());
     if (asked.empty()) return out;
-    array_text resources, tokens, since, granted_since;
+    array_text resources, tokens, grants, since, granted_since;
     for (const asked_lease& lease : asked) {
         resources.add(lease.resource);
         tokens.add(lease.token);
+        grants.add(lease.grant);
         since.add(sql_time(lease.since));
         granted_since.add(lease.granted_since ? sql_time(*lease.granted_since) : "infinity");
     }
@@ -307,16 +308,15 @@ std::vector<recorded_lease> read_recorded_leases(session& session, const std::ve
         "select a.place - 1, h.event, (extract(epoch from h.at) * 1000000)::bigint, coalesce(h.detail->>'ttl_ms', ''), "
         "a.granted from (select t.*, exists (select from (select * from fencing.history where resource = "
         "t.resource collate \"C\" and at >= t.granted_since order by at, id offset 0) as oldest "
-        "where fencing_token = t.token and event = 'lease_granted') as granted "
-        "from unnest($1::text[], $2::bigint[], $3::timestamptz[], $4::timestamptz[]) with ordinality as t (resource, "
-        "token, since, granted_since, place) offset 0) as a cross join lateral (select event, at, detail from (select "
-        "* "
-        "from fencing.history where resource = "
+        "where fencing_token = t.token and event = 'lease_granted' and t.own_grant in ('', detail->>'grant')) as "
+        "granted from unnest($1::text[], $2::bigint[], $3::text[], $4::timestamptz[], $5::timestamptz[]) "
+        "with ordinality as t (resource, token, own_grant, since, granted_since, place) offset 0) as a "
+        "cross join lateral (select event, at, detail from (select * from fencing.history where resource = "
         "a.resource collate \"C\" and at >= a.since order by at desc, id desc offset 0) as newest "
-        "where fencing_token = a.token and event in ('lease_granted', 'lease_renewed', 'lease_released', "
-        "'lease_revoked', 'lease_expired') order by at desc limit " +
+        "where fencing_token = a.token and a.own_grant in ('', detail->>'grant') and event in ('lease_granted', "
+        "'lease_renewed', 'lease_released', 'lease_revoked', 'lease_expired') order by at desc limit " +
             std::to_string(lease_events_read) + ") as h",
-        {resources.take(), tokens.take(), since.take(), granted_since.take()});
+        {resources.take(), tokens.take(), grants.take(), since.take(), granted_since.take()});
     for (const auto& row : rows) {
         recorded_lease& lease = out.at(row[0].as<std::size_t>());
         const std::string_view event = row[1].c_str();

@@ -30,6 +30,7 @@ change_page read_changes(session& session, const change_query& query);
 struct asked_lease {
     std::string resource;
     std::uint64_t token = 0;
+    std::string grant;  ///< The `detail.grant` of a shared lease; empty of any other.
     std::chrono::system_clock::time_point since;
     /// From when on the row is looked for that recorded_lease::granted names; empty: it is not wanted.
     std::optional<std::chrono::system_clock::time_point> granted_since;
