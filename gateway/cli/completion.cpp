@@ -132,7 +132,8 @@ void print_completions(const CLI::App& app, const std::vector<std::string>& word
     if (before != nullptr && before->nonpositional() && before->get_items_expected_max() > 0) {
         const std::string type = before->get_type_name();  // of the option's value, which is to be completed
         if (type.find("FILE") != std::string::npos || type.find("DIR") != std::string::npos) std::cout << ":file\n";
-        if (before->check_lname("resource") || before->check_lname("prefix")) list_resources(begun);
+        if (before->check_lname("resource") || before->check_lname("prefix") || before->check_lname("with-shared"))
+            list_resources(begun);
         return offered.choices(type);
     }
     if (begun.starts_with('-')) return offered.options(**command);

@@ -134,7 +134,8 @@ std::string join_names(const std::vector<std::string>& names, std::string_view s
 }
 
 std::string wanted_names(const lock_options& options) {
-    return (options.any_of ? "any of " : "") + join_names(options.resources);
+    return (options.any_of ? "any of " : "") + join_names(options.resources) +
+           (options.shared.empty() ? "" : " and shared " + join_names(options.shared));
 }
 
 lease_calls::lease_calls(asio::io_context& io, const client& gateway, const lock_options& options)
@@ -159,6 +160,8 @@ json::object lease_calls::make_body() const {
     } else {
         body["resources"] = json::value_from(options_.resources);
     }
+    if (options_.is_shared) body["mode"] = "shared";
+    if (!options_.shared.empty()) body["shared"] = json::value_from(options_.shared);
     if (!options_.owner.empty()) body["owner"] = options_.owner;
     return body;
 }

@@ -36,9 +36,12 @@ std::string format_holder(const json::object& item) {
 
 std::vector<cell> make_lease_line(const json::object& lease) {
     const auto left = get_duration(lease, "remaining_ms").value_or(std::chrono::milliseconds{0});
-    return {display_text(lease, "resource"), format_holder(lease), display_text(lease, "fencing_token"),
+    return {display_text(lease, "resource"),
+            format_holder(lease),
+            display_text(lease, "fencing_token"),
             cell(format_duration(left), left < std::chrono::seconds(1) ? colour::yellow : colour::none),
-            display_text(lease, "hold_count")};
+            display_text(lease, "hold_count"),
+            lease.contains("mode") ? get_text(lease, "mode") : "exclusive"};
 }
 
 colour event_colour(std::string_view event) {
@@ -218,8 +221,9 @@ void show_guard(const client& gateway, const output_style& style) {
 
 void list_leases(const client& gateway, const lease_filter& filter, bool json_lines) {
     const output_style style = detect_output_style(json_lines);
-    table leases({{"resource", false, 2}, {"holder", false, 1}, {"token", true}, {"left", true}, {"holds", true}},
-                 std::cout, style);
+    table leases(
+        {{"resource", false, 2}, {"holder", false, 1}, {"token", true}, {"left", true}, {"holds", true}, {"mode"}},
+        std::cout, style);
     print_pages(gateway, "/v1/leases", {{"resource_prefix", filter.prefix}}, filter.limit, std::move(leases), style,
                 make_lease_line);
 }

@@ -83,6 +83,8 @@ Examples:
   fencegate lock --wait 10s jobs/nightly -- ./nightly --all
   fencegate lock -n -E 0 --every 5m jobs/report -- ./report
   fencegate lock --any-of 'exports/{1..4}' -- ./export
+  fencegate lock --shared prices/eu -- ./report
+  fencegate lock --with-shared prices/eu orders/7 -- ./price 7
   fencegate lock --seal orders/1001 inventory/sku-1 -- ./ship 1001)";
 
 const char* const elect_help =
@@ -124,6 +126,13 @@ void commands::add_lock() {
     command.add_flag("--any-of", lock_.any_of,
                      "Lock any one of the resources: one that is free, or the first that becomes free. A name such as "
                      "'gpu/{1..4}' means gpu/1 to gpu/4");
+    auto* shared = command.add_flag("--shared", lock_.is_shared,
+                                    "Share the resources with others that lock them so; nobody else locks them then");
+    shared->excludes(command.get_option("--any-of"));
+    command.add_option("--with-shared", lock_.shared, "A further resource, which is shared; may be repeated")
+        ->allow_extra_args(false)
+        ->excludes(shared)
+        ->excludes(command.get_option("--any-of"));
     auto* wait = add_duration(command, "--wait", lock_.wait, "Maximum time to wait for the lease [without limit]");
     command
         .add_flag_callback(
@@ -140,13 +149,15 @@ void commands::add_lock() {
     command
         .add_flag("--seal", lock_.seal,
                   "At the end, raise the fence above the token, so that no process the command left can write with it")
-        ->excludes(owner);
+        ->excludes(owner)
+        ->excludes(shared);
     auto* at_least = add_duration(command, "--at-least", lock_.at_least,
                                   "Minimum time to hold the lease, also after a command that ends early or is killed",
                                   milliseconds{100});
     at_least->excludes(owner)->excludes(command.get_option("--seal"));
     add_duration(command, "--every", lock_.every, "Period of a schedule: run the command once in each tick", every_min)
-        ->excludes(owner);
+        ->excludes(owner)
+        ->excludes(shared);
 }
 
 void commands::add_elect() {
@@ -169,6 +180,7 @@ void commands::add_holding_options(CLI::App& command) {
 int commands::run_lock(bool elect) {
     if (has_empty_program_) throw usage_error("no command after --");
     std::ranges::for_each(lock_.resources, show_bracket);
+    std::ranges::for_each(lock_.shared, show_bracket);
     show_bracket(lock_.owner);
     if (lock_.any_of) lock_.resources = expand_ranges(lock_.resources);
     const bool several = lock_.resources.size() > 1;

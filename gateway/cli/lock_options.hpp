@@ -28,6 +28,8 @@ constexpr std::chrono::milliseconds every_min{1'000};
 struct lock_options {
     std::vector<std::string> resources;
     bool any_of = false;                                ///< One of the resources is wanted.
+    bool is_shared = false;                             ///< The lease shares all resources.
+    std::vector<std::string> shared;                    ///< Further resources, which the lease shares.
     std::vector<std::string> command;                   ///< Empty: holds the lease until a signal.
     std::string owner;                                  ///< Empty: none.
     std::optional<std::chrono::milliseconds> wait;      ///< Empty: no limit.

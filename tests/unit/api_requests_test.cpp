@@ -86,6 +86,52 @@ TEST(api_lease_request, resources_faulty_then_refused_with_pointer) {
     }
 }
 
+TEST(api_lease_request, mode_and_shared_then_how_names_are_held) {
+    auto got = parse_lease(R"({"resources":["b","a"],"mode":"shared"})");
+    ASSERT_TRUE(got);
+    EXPECT_TRUE(got->acquire.resources.empty());
+    EXPECT_EQ(got->acquire.shared.size(), 2U);
+    got = parse_lease(R"({"resource":"a","mode":"exclusive","shared":["c","b"]})");
+    ASSERT_TRUE(got);
+    EXPECT_EQ(got->acquire.resources.front().str(), "a");
+    EXPECT_EQ(got->acquire.shared.front().str(), "c");
+    got = parse_lease(R"({"any_of":["a","b"],"mode":"exclusive"})");
+    ASSERT_TRUE(got);
+    EXPECT_TRUE(got->any_of && got->acquire.shared.empty());
+}
+
+TEST(api_lease_request, shared_faulty_then_refused_with_pointer) {
+    std::string many = R"({"resource":"a","shared":[)", long_names = R"({"shared":[)";
+    for (int i = 0; i < 64; ++i)
+        many += (i ? ",\"r" : "\"r") + std::to_string(i) + '"';
+    for (int i = 0; i < 31; ++i)
+        long_names += (i ? ",\"r" : "\"r") + std::to_string(i) + std::string(129, 'x') + '"';
+    const std::string long_resource = std::string(200, 'y');
+    const std::pair<std::string, std::string> faults[] = {
+        {R"({"resource":"a","mode":"both"})", "/mode"},
+        {R"({"resource":"a","mode":1})", "/mode"},
+        {R"({"resource":"a","mode":null})", "/mode"},
+        {R"({"resource":"a","mode":"shared","shared":["b"]})", "/shared"},
+        {R"({"resource":"a","shared":[]})", "/shared"},
+        {R"({"resource":"a","shared":"b"})", "/shared"},
+        {R"({"resource":"a","shared":null})", "/shared"},
+        {R"({"resource":"a","shared":["b",1]})", "/shared/1"},
+        {R"({"resource":"a","shared":["b//c"]})", "/shared/0"},
+        {R"({"resource":"a","shared":["b","b"]})", "/shared/1"},
+        {R"({"resources":["c","a"],"shared":["b","a"]})", "/shared/1"},
+        {R"({"any_of":["a","b"],"shared":["c"]})", "/any_of"},
+        {R"({"any_of":["a","b"],"mode":"shared"})", "/any_of"},
+        {R"({"shared":["a"]})", "/resource"},
+        {many + "]}", "/shared"},
+        {long_names + R"(],"resource":")" + long_resource + "\"}", "/shared"},
+    };
+    for (const auto& [body, pointer] : faults) {
+        const auto got = parse_lease(body);
+        ASSERT_FALSE(got) << body;
+        EXPECT_EQ(pointers(got.error()), names{pointer}) << body;
+    }
+}
+
 TEST(api_lease_request, many_faults_then_all_reported) {
     const auto got = parse_lease(
         R"({"resource":"a//b","ttl_ms":99,"wait_ms":30001,"owner":"x\ny","fence_on_grant":"yes","color":"red"})");

@@ -106,9 +106,11 @@ using boost::asio::awaitable;
 
 constexpr std::size_t last_events = 20;
 
-/// The lease as a majority of nodes sees it. Errors: `no_quorum` without a majority; `resource_locked` if another value
-/// occupies its key.
-using seen_lease = lockcore::result<std::optional<lockcore::live_lease>>;
+constexpr std::size_t shared_shown_max = 100;
+
+/// The leases as a majority of nodes sees them. Errors: `no_quorum` without a majority; `resource_locked` if another
+/// value occupies the key.
+using seen_leases = lockcore::result<lockcore::resource_leases>;
 
 /// Answers with the resource as it was; with its rows if the caller may read every row.
 http::awaitable_response show_resource_at(const history_services& services, http::request r, std::string resource,
@@ -139,8 +141,9 @@ http::awaitable_response show_token(const history_services& services, http::requ
         for (history_item& item : page->items)
             timeline.add(std::move(item));
         if (page->more && read < resource_events_counted_max) continue;
-        const seen_lease seen = co_await services.locks.find_lease(resource);
-        const bool live = seen && *seen && lockcore::value_of((*seen)->claims.token) == token;
+        const seen_leases seen = co_await services.locks.find_leases(resource, shared_shown_max);
+        const auto has_token = [&](const auto& lease) { return lockcore::value_of(lease.claims.token) == token; };
+        const bool live = seen && std::ranges::any_of(seen->leases, has_token);
         if (!timeline.empty() || live)
             co_return http::json_response(timeline.render(resource.str(), token, live, !page->more));
         const failure none = make_failure(errc::not_found, "The history has no such token of this resource.");
@@ -148,26 +151,29 @@ http::awaitable_response show_token(const history_services& services, http::requ
     }
 }
 
-std::string_view state_of(const seen_lease& seen) {
-    if (seen) return *seen ? "held" : "free";
+std::string_view state_of(const seen_leases& seen) {
+    if (seen) return seen->leases.empty() ? "free" : "held";
     return seen.error().code == lockcore::errc::resource_locked ? "occupied" : "unknown";
 }
 
 std::string render_resource(const lockcore::resource_name& resource, const resource_facts& facts,
-                            const seen_lease& seen, std::size_t nodes) {
+                            const seen_leases& seen, std::size_t nodes) {
     std::string text;
     http::object_writer out(text);
     out.text("resource", resource.str()).number("last_fencing_token", facts.last_fencing_token);
     out.number("last_read_token", facts.last_read_token);
     out.text("lease_state", state_of(seen));
     if (!seen) out.raw("nodes", boost::json::serialize(to_failure(seen.error()).facts.at("nodes")));
-    if (seen && *seen) {
-        lockcore::live_lease lease = **seen;
-        std::erase(lease.claims.resources, resource);
-        lease.claims.resources.insert(lease.claims.resources.begin(), resource);
-        out.raw("lease", render_live_lease(lease, nodes));
+    const bool is_held = seen && !seen->leases.empty();
+    if (is_held && !seen->shared) {
+        out.raw("lease", render_live_lease(seen->leases.front(), resource, nodes));
     } else {
         out.null("lease");
+    }
+    if (is_held && seen->shared) {
+        out.key("shared_leases");
+        append_live_leases(text, seen->leases, &resource, nodes);
+        out.number("shared_leases_total", seen->total);
     }
     out.key("counts");
     http::object_writer counts(text);
@@ -272,7 +278,7 @@ http::awaitable_response show_resource(const history_services& services, http::r
     };
     const auto facts = co_await services.database.read(r.principal, read_cost::cheap, r.deadline, std::move(read));
     if (!facts) co_return facts.error();
-    const seen_lease seen = co_await services.locks.find_lease(*resource);
+    const seen_leases seen = co_await services.locks.find_leases(*resource, shared_shown_max);
     co_return http::json_response(render_resource(*resource, *facts, seen, services.settings.protocol.nodes.size()));
 }
 

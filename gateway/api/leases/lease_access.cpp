@@ -1,13 +1,21 @@
 #include <gateway/api/leases/lease_access.hpp>
 
+#include <gateway/api/leases/lease_request.hpp>
+#include <gateway/api/routes.hpp>
 #include <gateway/http/codec/fields.hpp>
 #include <gateway/http/codec/header_values.hpp>
+#include <gateway/http/codec/json_io.hpp>
+#include <gateway/pg/database.hpp>
+#include <gateway/runtime/log.hpp>
+#include <gateway/runtime/rfc3339.hpp>
 #include <gateway/runtime/text.hpp>
 
+#include <boost/asio/awaitable.hpp>
 #include <boost/json/object.hpp>
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <utility>
 
 namespace fencegate::api {
@@ -115,9 +123,10 @@ boost::json::array describe_answers(const std::vector<lockcore::node_answer>& an
 }
 
 result<void> check_lease_use(const lockcore::lease_claims& claims, scope needed, const http::request& r) {
-    const auto allowed = r.rights->require(needed, claims.resources);
+    const auto names = lockcore::all_resources(claims);
+    const auto allowed = r.rights->require(needed, names);
     if (!allowed) return allowed.error();
-    if (claims.holder.principal == r.principal || r.rights->require(scope::operate, claims.resources)) return {};
+    if (claims.holder.principal == r.principal || r.rights->require(scope::operate, names)) return {};
     return make_failure(errc::forbidden, "The lease belongs to another principal; using it needs the scope 'operate'.");
 }
 
@@ -153,6 +162,151 @@ result<lockcore::lease_claims> open_lease_or_token(const lockcore::lock_manager&
     return make_failure(errc::fencing_required,
                         "No lease was sent: put its lease_id into the body of /v1/writes or into the header "
                         "Fencing-Lease.");
+}
+
+// What operators do with leases and fences of others.
+
+namespace {
+
+using boost::asio::awaitable;
+
+/// The most leases that one call revokes: as many as may share a resource.
+constexpr std::size_t revoked_max = 1'024;
+/// How long the answer that there is no lease waits for the history.
+constexpr std::chrono::seconds last_end_timeout{1};
+
+/// Returns the operator who makes the request, for the history.
+actor make_operator(const http::request& r) {
+    actor initiator;
+    initiator.principal = r.principal;
+    set_origin(initiator, r.origin);
+    return initiator;
+}
+
+/// Logs what an operator did.
+void log_order(std::string_view message, const http::request& r, const operator_order& order, std::uint64_t token) {
+    runtime::log(spdlog::level::info, message,
+                 {{"resource", order.resource.str()},
+                  {"fencing_token", token},
+                  {"reason", order.reason},
+                  {"request_id", r.request_id},
+                  {"trace_id", r.trace_id},
+                  {"principal", r.principal}});
+}
+
+/// Ends a lease by order of an operator. Seals the token for its exclusive resources before; under shared ones its
+/// holder cannot write.
+///
+/// Errors: those of pg::database::raise_fences; errc::no_quorum; errc::overloaded after the deadline of the request.
+awaitable<result<void>> end_lease(const lease_services& services, lockcore::lease_claims claims, const http::request& r,
+                                  const operator_order& order) {
+    if (std::chrono::steady_clock::now() >= r.deadline) {
+        const failure late = make_failure(errc::overloaded, "Not all leases were revoked in time; repeat the call.");
+        co_return late;
+    }
+    if (!claims.resources.empty()) {
+        const auto sealed = co_await services.database.raise_fences(claims.resources, claims.token, make_operator(r),
+                                                                    "revoked: " + order.reason, true, r.deadline);
+        if (!sealed) co_return sealed.error();
+    }
+    lockcore::lock_manager::revocation cause;
+    cause.actor.principal = r.principal;
+    cause.reason = order.reason;
+    cause.origin = r.origin;
+    const std::uint64_t token = lockcore::value_of(claims.token);
+    const auto ended = co_await services.locks.revoke(std::move(claims), std::move(cause));
+    // The call has succeeded also if the lease ended meanwhile: its token is sealed.
+    if (!ended && ended.error().code != lockcore::errc::lease_lost) co_return to_failure(ended.error());
+    log_order("lease revoked", r, order, token);
+    co_return result<void>{};
+}
+
+/// Returns how the event ended a lease; empty if it ended none.
+std::string_view describe_end(std::string_view event) {
+    if (event == "lease_revoked") return "was revoked";
+    if (event == "lease_released") return "was released";
+    if (event == "lease_expired") return "expired";
+    return {};
+}
+
+/// Returns how the latest lease of a resource ended, as the rest of a sentence; empty if the events do not show it.
+std::string describe_latest_end(const std::vector<history_item>& newest_first) {
+    for (const history_item& item : newest_first) {
+        if (item.event == "lease_granted") break;
+        const std::string_view end = describe_end(item.event);
+        if (end.empty() || !item.fencing_token) continue;
+        return "; the latest one, with token " + std::to_string(*item.fencing_token) + ", " + std::string(end) +
+               " at " + runtime::to_rfc3339(item.at);
+    }
+    return {};
+}
+
+/// Returns the failure that nobody holds a lease on the resource. It says how the latest lease ended if the resource's
+/// newest events show that: an operator who repeats a revocation sees that it has succeeded, and one who revokes a
+/// lease that has expired sees that its token is not sealed.
+awaitable<failure> make_no_lease_failure(const lease_services& services, std::string principal, std::string resource,
+                                         std::chrono::steady_clock::time_point deadline) {
+    std::string detail = "Nobody holds a lease on this resource";
+    history_query query;
+    query.resource = std::move(resource);
+    const auto until = std::min(deadline, std::chrono::steady_clock::now() + last_end_timeout);
+    const auto page =
+        co_await services.database.read_history(std::move(principal), read_cost::cheap, std::move(query), until);
+    if (page) detail += describe_latest_end(page->items);
+    const failure none = make_failure(errc::not_found, detail + '.');
+    co_return none;
+}
+
+}  // namespace
+
+http::awaitable_response revoke_lease(const lease_services& services, http::request r) {
+    const auto order = parse_operator_order(r, operator_request::revoke_lease);
+    if (!order) co_return order.error();
+
+    const auto seen = co_await services.locks.find_leases(order->resource, revoked_max);
+    if (!seen) co_return to_failure(seen.error());
+    if (seen->leases.empty()) {
+        const failure none = co_await make_no_lease_failure(services, r.principal, order->resource.str(), r.deadline);
+        co_return none;
+    }
+    std::vector<lockcore::live_lease> wanted = seen->leases;
+    if (order->token)
+        std::erase_if(wanted,
+                      [&](const auto& lease) { return lockcore::value_of(lease.claims.token) != *order->token; });
+    // The revocation ends a lease for all its resources.
+    for (const lockcore::live_lease& lease : wanted.empty() ? seen->leases : wanted) {
+        const auto allowed = r.rights->require(scope::operate, lockcore::all_resources(lease.claims));
+        if (!allowed) co_return allowed.error();
+    }
+    if (wanted.empty()) {
+        failure mismatch = make_failure(errc::expectation_failed,
+                                        "The lease has another token than expected_token; it was not revoked.");
+        mismatch.facts["fencing_token"] = lockcore::value_of(seen->leases.front().claims.token);
+        co_return mismatch;
+    }
+    for (lockcore::live_lease& lease : wanted) {
+        const auto ended = co_await end_lease(services, std::move(lease.claims), r, *order);
+        if (!ended) co_return ended.error();
+    }
+    http::response out;
+    out.status = 204;
+    co_return out;
+}
+
+http::awaitable_response repair_fence(const lease_services& services, http::request r) {
+    const auto order = parse_operator_order(r, operator_request::repair_fence);
+    if (!order) co_return order.error();
+
+    const auto repaired = co_await services.database.repair_fence(
+        order->resource, lockcore::fencing_token{*order->token}, make_operator(r), order->reason, r.deadline);
+    if (!repaired) co_return repaired.error();
+    log_order("fence repaired", r, *order, repaired->last_fencing_token);
+    std::string text;
+    http::object_writer(text)
+        .text("resource", repaired->resource)
+        .number("last_fencing_token", repaired->last_fencing_token)
+        .end();
+    co_return http::json_response(std::move(text));
 }
 
 }  // namespace fencegate::api

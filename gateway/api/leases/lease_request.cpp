@@ -8,11 +8,13 @@
 
 #include <algorithm>
 #include <span>
+#include <utility>
 
 namespace fencegate::api {
 namespace {
 
 constexpr std::size_t owner_bytes_max = 128;
+constexpr std::size_t mode_bytes_max = 16;
 
 std::optional<lockcore::resource_name> parse_name(std::string_view text, std::string pointer,
                                                   http::fault_list& faults) {
@@ -45,6 +47,13 @@ std::vector<lockcore::resource_name> read_names(const boost::json::array& names,
     return out;
 }
 
+std::vector<lockcore::resource_name> read_names(const http::object_reader& body, const char* list, std::size_t least,
+                                                http::fault_list& faults) {
+    const boost::json::array* names = body.array(list);
+    if (names == nullptr) return {};
+    return read_names(*names, body.pointer_to(list), least, faults);
+}
+
 std::vector<lockcore::resource_name> read_resources(const http::object_reader& body, http::fault_list& faults) {
     const bool any_of = body.has("any_of");
     const char* const list = any_of ? "any_of" : "resources";
@@ -53,16 +62,45 @@ std::vector<lockcore::resource_name> read_resources(const http::object_reader& b
         body.fault(list, "is given together with " + std::string(other) + "; give only one of them");
         return {};
     }
-    if (body.has(list)) {
-        const boost::json::array* names = body.array(list);
-        if (names == nullptr) return {};
-        return read_names(*names, body.pointer_to(list), any_of ? 2 : 1, faults);
-    }
+    if (body.has(list)) return read_names(body, list, any_of ? 2 : 1, faults);
     if (!body.has("resource")) body.fault("resource", "is missing");
     const auto text = body.text("resource", lockcore::resource_name::bytes_max);
     auto name = text ? parse_name(*text, body.pointer_to("resource"), faults) : std::nullopt;
     if (!name) return {};
     return {std::move(*name)};
+}
+
+/// Reads the names that are shared beside exclusive ones.
+std::vector<lockcore::resource_name> read_shared(const http::object_reader& body,
+                                                 const std::vector<lockcore::resource_name>& exclusive,
+                                                 http::fault_list& faults) {
+    std::vector<lockcore::resource_name> out = read_names(body, "shared", 1, faults);
+    for (std::size_t i = 0; i < out.size(); ++i) {
+        if (std::ranges::find(exclusive, out[i]) != exclusive.end())
+            faults.add(http::child_pointer(body.pointer_to("shared"), i), "is named as exclusive too");
+    }
+    const std::size_t bytes = lockcore::names_bytes(exclusive) + lockcore::names_bytes(out);
+    if (out.size() + exclusive.size() > lockcore::resources_max || bytes > lockcore::names_bytes_max)
+        body.fault("shared", "has to name, together with the exclusive resources, at most " +
+                                 std::to_string(lockcore::resources_max) + " with at most " +
+                                 std::to_string(lockcore::names_bytes_max) + " bytes");
+    return out;
+}
+
+/// Reads all names of a lease, and how it has them.
+void read_all_names(const http::object_reader& body, lockcore::acquire_request& out, http::fault_list& faults) {
+    out.resources = read_resources(body, faults);
+    const auto mode = body.text("mode", mode_bytes_max).value_or("exclusive");
+    const bool all_shared = mode == "shared";
+    if (!all_shared && mode != "exclusive") body.fault("mode", "has to be \"exclusive\" or \"shared\"");
+    if (body.has("any_of") && (all_shared || body.has("shared"))) {
+        body.fault("any_of", "is exclusive; leave out mode and shared, or name one resource");
+    } else if (all_shared && body.has("shared")) {
+        body.fault("shared", "is for names beside exclusive ones; with mode \"shared\" put all into resources");
+    } else if (body.has("shared")) {
+        out.shared = read_shared(body, out.resources, faults);
+    }
+    if (all_shared) out.shared = std::exchange(out.resources, {});
 }
 
 std::chrono::milliseconds read_ttl(const http::object_reader& body, const lockcore::config& protocol) {
@@ -72,8 +110,8 @@ std::chrono::milliseconds read_ttl(const http::object_reader& body, const lockco
 
 lease_request read_lease_request(const http::object_reader& body, const http::request& r,
                                  const lockcore::config& protocol, http::fault_list& faults) {
-    body.refuse_unknown(
-        {"resource", "resources", "any_of", "ttl_ms", "wait_ms", "owner", "fence_on_grant", "max_hold_ms"});
+    body.refuse_unknown({"resource", "resources", "any_of", "mode", "shared", "ttl_ms", "wait_ms", "owner",
+                         "fence_on_grant", "max_hold_ms"});
     lease_request out;
     out.any_of = body.has("any_of");
     out.acquire = read_wanted_lease(body, r, protocol, faults);
@@ -100,7 +138,7 @@ std::string read_reason(const http::object_reader& body) {
 lockcore::acquire_request read_wanted_lease(const http::object_reader& body, const http::request& r,
                                             const lockcore::config& protocol, http::fault_list& faults) {
     lockcore::acquire_request out;
-    out.resources = read_resources(body, faults);
+    read_all_names(body, out, faults);
     out.ttl = read_ttl(body, protocol);
     out.wait = std::chrono::milliseconds(body.integer("wait_ms", {0, protocol.max_wait.count()}).value_or(0));
     const std::string_view owner = body.text("owner", owner_bytes_max, true).value_or("");
@@ -161,7 +199,7 @@ result<lockcore::lease_query> parse_lease_listing(std::string_view text, lockcor
     const auto parts = lockcore::split_cell(cursor);
     const auto after = parts ? lockcore::from_base64url(parts->name) : std::nullopt;
     out.after = after.value_or("");
-    if (!after || !lockcore::resource_name::is_prefix(out.after))
+    if (!after || (!out.after.empty() && !lockcore::is_page_position(out.after)))
         faults.add("cursor", "is not a next_cursor of the list of leases");
     out.limit = static_cast<std::size_t>(query.integer("limit", {1, limit_max}).value_or(100));
     if (!faults.empty()) return std::move(faults).to_failure();

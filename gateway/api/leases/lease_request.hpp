@@ -25,7 +25,8 @@ struct lease_request {
     bool fence_on_grant = false;           ///< Whether to raise the fence before the answer.
 };
 
-/// Reads the fields of a lease request: resource or resources, ttl_ms, wait_ms, owner. The principal is that of `r`.
+/// Reads the fields of a lease request: resource or resources, mode, shared, ttl_ms, wait_ms,
+/// owner. The principal is that of `r`.
 lockcore::acquire_request read_wanted_lease(const http::object_reader& body, const http::request& r,
                                             const lockcore::config& protocol, http::fault_list& faults);
 

@@ -2,6 +2,7 @@
 
 #include <gateway/api/leases/lease_access.hpp>
 #include <gateway/api/leases/lease_lifecycle.hpp>
+#include <gateway/audit/event_sink.hpp>
 #include <gateway/http/codec/json_io.hpp>
 #include <gateway/limits/caller.hpp>
 #include <gateway/runtime/rfc3339.hpp>
@@ -21,8 +22,9 @@
 namespace fencegate::api {
 namespace {
 
-void write_resources(http::object_writer& out, std::string& text, const std::vector<lockcore::resource_name>& names) {
-    out.key("resources");
+void write_list(http::object_writer& out, std::string& text, std::string_view key,
+                const std::vector<lockcore::resource_name>& names) {
+    out.key(key);
     text += '[';
     for (const auto& name : names) {
         if (&name != names.data()) text += ',';
@@ -31,13 +33,24 @@ void write_resources(http::object_writer& out, std::string& text, const std::vec
     text += ']';
 }
 
+/// Returns the names that `resource` or `resources` has: those of a lease with shared resources only are there too.
+const std::vector<lockcore::resource_name>& main_names(const lockcore::lease_claims& claims) {
+    return claims.resources.empty() ? claims.shared : claims.resources;
+}
+
 void write_identity(http::object_writer& out, std::string& text, const lockcore::lease_claims& claims,
                     std::string_view lease_id) {
     out.text("lease_id", lease_id);
-    if (claims.resources.size() == 1) {
-        out.text("resource", claims.resources.front().str());
+    const auto& names = main_names(claims);
+    if (names.size() == 1) {
+        out.text("resource", names.front().str());
     } else {
-        write_resources(out, text, claims.resources);
+        write_list(out, text, "resources", names);
+    }
+    if (claims.resources.empty()) {
+        out.text("mode", "shared");
+    } else if (!claims.shared.empty()) {
+        write_list(out, text, "shared", claims.shared);
     }
     out.number("fencing_token", lockcore::value_of(claims.token));
 }
@@ -111,11 +124,18 @@ std::string render_watch_event(std::string_view name, const lockcore::lease& wat
     return render_event(name, render_lease_object(watched, times, extras));
 }
 
-std::string render_live_lease(const lockcore::live_lease& l, std::size_t nodes) {
+std::string render_live_lease(const lockcore::live_lease& l, const lockcore::resource_name& resource,
+                              std::size_t nodes) {
     std::string text;
     http::object_writer item(text);
-    item.text("resource", l.claims.resources.front().str());
-    if (l.claims.resources.size() > 1) write_resources(item, text, l.claims.resources);
+    item.text("resource", resource.str());
+    const auto& shared = l.claims.shared;
+    if (std::ranges::find(shared, resource) != shared.end())
+        item.text("mode", "shared").text("grant", audit::grant_of(l.claims.attempt_id));
+    if (l.claims.resources.size() + shared.size() > 1) {
+        write_list(item, text, "resources", main_names(l.claims));
+        if (!l.claims.resources.empty() && !shared.empty()) write_list(item, text, "shared", shared);
+    }
     item.number("fencing_token", lockcore::value_of(l.claims.token));
     item.text_or_null("owner", l.claims.holder.owner).text_or_null("principal", l.claims.holder.principal);
     item.number("hold_count", l.hold_count).number("renewals", l.renewals);
@@ -126,18 +146,23 @@ std::string render_live_lease(const lockcore::live_lease& l, std::size_t nodes) 
     return text;
 }
 
+void append_live_leases(std::string& text, const std::vector<lockcore::live_lease>& leases,
+                        const lockcore::resource_name* resource, std::size_t nodes) {
+    text += '[';
+    for (const lockcore::live_lease& l : leases) {
+        if (&l != leases.data()) text += ',';
+        text += render_live_lease(l, resource != nullptr ? *resource : lockcore::first_resource(l.claims), nodes);
+    }
+    text += ']';
+}
+
 std::string render_live_leases(const lockcore::lease_page& page, const lockcore::waiting_overview& waiting,
                                std::size_t nodes) {
     std::string text;
     text.reserve(64 + 320 * page.leases.size());
     http::object_writer out(text);
     out.key("items");
-    text += '[';
-    for (const lockcore::live_lease& l : page.leases) {
-        if (&l != page.leases.data()) text += ',';
-        text += render_live_lease(l, nodes);
-    }
-    text += ']';
+    append_live_leases(text, page.leases, nullptr, nodes);
     out.text_or_null("next_cursor", page.next).number("waiters", waiting.waiters).key("waiting");
     text += '[';
     for (const lockcore::waiting_count& entry : waiting.resources) {

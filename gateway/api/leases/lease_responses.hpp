@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace fencegate::api {
 
@@ -40,9 +41,14 @@ std::string render_lease_event(std::string_view name, const lockcore::kept_lease
 std::string render_watch_event(std::string_view name, const lockcore::lease& watched, const lease_times& times,
                                std::string_view reason);
 
-/// Returns the JSON of a live lease as docs/http-api.md lists it, under its first resource and without the lease_id. If
-/// the lease has several resources, it names all.
-std::string render_live_lease(const lockcore::live_lease& l, std::size_t nodes);
+/// Returns the JSON of a live lease as docs/http-api.md lists it, under one of its resources and without the lease_id.
+/// If the lease has several, it names all.
+std::string render_live_lease(const lockcore::live_lease& l, const lockcore::resource_name& resource,
+                              std::size_t nodes);
+
+/// Appends the JSON of live leases, each under the given resource; null: under its first one.
+void append_live_leases(std::string& text, const std::vector<lockcore::live_lease>& leases,
+                        const lockcore::resource_name* resource, std::size_t nodes);
 
 /// Returns the JSON of GET /v1/leases; no lease_id is in it.
 std::string render_live_leases(const lockcore::lease_page& page, const lockcore::waiting_overview& waiting,

@@ -7,14 +7,13 @@
 #include <gateway/http/codec/fields.hpp>
 #include <gateway/http/codec/json_io.hpp>
 #include <gateway/pg/database.hpp>
-#include <gateway/runtime/log.hpp>
-#include <gateway/runtime/rfc3339.hpp>
 
 #include <lockcore/lock_manager.hpp>
 
 #include <boost/asio/this_coro.hpp>
 
 #include <algorithm>
+#include <iterator>
 
 namespace fencegate::api {
 namespace {
@@ -24,8 +23,6 @@ using asio::awaitable;
 
 /// Maximum number of resources whose waiting callers the list counts.
 constexpr std::size_t waiting_resources_max = 1'000;
-/// How long the answer that there is no lease waits for the history.
-constexpr std::chrono::seconds last_end_timeout{1};
 /// The index of text/event-stream among the media types of GET /v1/leases/{lease_id} (routes.cpp).
 constexpr std::size_t event_stream = 1;
 
@@ -74,7 +71,7 @@ struct pending_acquire {
     http::rights::time_point rights_until;     ///< When the credential ends, and a kept lease with it.
     std::shared_ptr<void> stream_places = {};  ///< Those of a kept lease among the limits of its principal.
     /// The resources whose holder a refusal may show: those for which the caller has the scope `history`.
-    std::vector<lockcore::resource_name> show_holder_of;
+    std::vector<lockcore::resource_name> show_holder_of, show_exclusive_holder_of;
     pg::deadline fence_deadline;                   ///< For raising the fence.
     limits::held_leases::acquisition acquisition;  ///< Counts the lease of its principal until it is granted.
 };
@@ -116,17 +113,21 @@ http::awaitable_response answer_grant(const lease_services& services, pending_ac
 /// Answers that the resource is locked, with the maximum wait_ms of one call and, if allowed, the holder.
 http::awaitable_response answer_locked(const lease_services& services, pending_acquire pending, failure locked) {
     locked.facts["max_wait_ms"] = services.settings.protocol.max_wait.count();
-    for (auto& resource : pending.show_holder_of) {
-        const auto seen = co_await services.locks.find_lease(std::move(resource));
-        if (!seen || !*seen) continue;
-        const std::string& owner = (*seen)->claims.holder.owner;
+    auto& names = pending.show_holder_of;
+    const std::size_t exclusive = names.size();
+    std::ranges::move(pending.show_exclusive_holder_of, std::back_inserter(names));
+    for (std::size_t i = 0; i < names.size(); ++i) {
+        const auto seen = co_await services.locks.find_leases(std::move(names[i]), 1);
+        if (!seen || seen->leases.empty() || (seen->shared && i >= exclusive)) continue;
+        const lockcore::lease_claims& claims = seen->leases.front().claims;
+        const std::string& owner = claims.holder.owner;
         if (owner.empty()) {
             locked.facts["owner"] = nullptr;
         } else {
             locked.facts["owner"] = owner;
         }
-        locked.facts["principal"] = (*seen)->claims.holder.principal;
-        locked.facts["fencing_token"] = lockcore::value_of((*seen)->claims.token);
+        locked.facts["principal"] = claims.holder.principal;
+        locked.facts["fencing_token"] = lockcore::value_of(claims.token);
         break;
     }
     co_return locked;
@@ -169,61 +170,6 @@ http::awaitable_response wait_for_grant(const lease_services& services, pending_
     co_return co_await answer_outcome(services, std::move(pending), std::move(outcome));
 }
 
-/// Returns the operator who makes the request, for the history.
-actor make_operator(const http::request& r) {
-    actor initiator;
-    initiator.principal = r.principal;
-    set_origin(initiator, r.origin);
-    return initiator;
-}
-
-/// Logs what an operator did.
-void log_order(std::string_view message, const http::request& r, const operator_order& order, std::uint64_t token) {
-    runtime::log(spdlog::level::info, message,
-                 {{"resource", order.resource.str()},
-                  {"fencing_token", token},
-                  {"reason", order.reason},
-                  {"request_id", r.request_id},
-                  {"trace_id", r.trace_id},
-                  {"principal", r.principal}});
-}
-
-/// Returns how the event ended a lease; empty if it ended none.
-std::string_view describe_end(std::string_view event) {
-    if (event == "lease_revoked") return "was revoked";
-    if (event == "lease_released") return "was released";
-    if (event == "lease_expired") return "expired";
-    return {};
-}
-
-/// Returns how the latest lease of a resource ended, as the rest of a sentence; empty if the events do not show it.
-std::string describe_latest_end(const std::vector<history_item>& newest_first) {
-    for (const history_item& item : newest_first) {
-        if (item.event == "lease_granted") break;
-        const std::string_view end = describe_end(item.event);
-        if (end.empty() || !item.fencing_token) continue;
-        return "; the latest one, with token " + std::to_string(*item.fencing_token) + ", " + std::string(end) +
-               " at " + runtime::to_rfc3339(item.at);
-    }
-    return {};
-}
-
-/// Returns the failure that nobody holds a lease on the resource. It says how the latest lease ended if the resource's
-/// newest events show that: an operator who repeats a revocation sees that it has succeeded, and one who revokes a
-/// lease that has expired sees that its token is not sealed.
-awaitable<failure> make_no_lease_failure(const lease_services& services, std::string principal, std::string resource,
-                                         std::chrono::steady_clock::time_point deadline) {
-    std::string detail = "Nobody holds a lease on this resource";
-    history_query query;
-    query.resource = std::move(resource);
-    const auto until = std::min(deadline, std::chrono::steady_clock::now() + last_end_timeout);
-    const auto page =
-        co_await services.database.read_history(std::move(principal), read_cost::cheap, std::move(query), until);
-    if (page) detail += describe_latest_end(page->items);
-    const failure none = make_failure(errc::not_found, detail + '.');
-    co_return none;
-}
-
 /// Returns the answer to the release of a hold: 204 if the lease has ended, and its token is sealed if that was asked
 /// for; otherwise what is left.
 http::response released_response(const lockcore::lease_claims& claims, std::string_view lease_id,
@@ -264,7 +210,7 @@ http::awaitable_response seal_and_release(const lease_services& services, lockco
 http::awaitable_response acquire_lease(const lease_services& services, http::request r) {
     auto wanted = parse_lease_request(r, services.settings.protocol);
     if (!wanted) return http::as_awaitable(wanted.error());
-    const auto allowed = r.rights->require(scope::leases, wanted->acquire.resources);
+    const auto allowed = r.rights->require(scope::leases, lockcore::all_resources(wanted->acquire));
     if (!allowed) return http::as_awaitable(allowed.error());
     auto acquisition = admit_acquisition(services, r.caller, r.peer, wanted->acquire, wanted->any_of);
     if (!acquisition) return http::as_awaitable(acquisition.error());
@@ -281,10 +227,10 @@ http::awaitable_response acquire_lease(const lease_services& services, http::req
     pending.fence_on_grant = wanted->fence_on_grant;
     pending.max_hold = wanted->max_hold;
     pending.rights_until = r.rights_until;
-    for (const auto& resource : wanted->acquire.resources) {
-        if (!wanted->any_of && r.rights->require(scope::history, resource.str()))
-            pending.show_holder_of.push_back(resource);
-    }
+    const auto may_show = [&](const auto& name) { return r.rights->require(scope::history, name.str()).has_value(); };
+    if (!wanted->any_of)
+        std::ranges::copy_if(wanted->acquire.resources, std::back_inserter(pending.show_holder_of), may_show);
+    std::ranges::copy_if(wanted->acquire.shared, std::back_inserter(pending.show_exclusive_holder_of), may_show);
     pending.has_idempotency_key = !wanted->acquire.idempotency_key.empty();
     pending.fence_deadline = r.deadline + wanted->acquire.wait;
     auto acquiring = wanted->any_of ? acquire_any(services, std::move(wanted->acquire))
@@ -295,7 +241,7 @@ http::awaitable_response acquire_lease(const lease_services& services, http::req
 http::awaitable_response cancel_acquisition(const lease_services& services, http::request r) {
     auto wanted = parse_cancellation(r, services.settings.protocol);
     if (!wanted) co_return wanted.error();
-    const auto allowed = r.rights->require(scope::leases, wanted->acquire.resources);
+    const auto allowed = r.rights->require(scope::leases, lockcore::all_resources(wanted->acquire));
     if (!allowed) co_return allowed.error();
     if (wanted->any_of) {
         const auto cancelled = co_await cancel_any(services.locks, std::move(wanted->acquire));
@@ -349,6 +295,11 @@ http::awaitable_response release_lease(const lease_services& services, http::req
     if (!faults.empty()) co_return std::move(faults).to_failure();
     const auto claims = open_lease(services.locks, r.path_parameters.at(0), scope::leases, r);
     if (!claims) co_return claims.error();
+    if (wants_seal && claims->resources.empty()) {
+        const failure refused =
+            invalid_field("seal", "is for exclusive resources; the lease shares all of its own, and others read on");
+        co_return refused;
+    }
     if (wants_seal) co_return co_await seal_and_release(services, *claims, std::move(r));
     const auto released = co_await services.locks.release(*claims, r.origin);
     if (!released) co_return to_failure(released.error());
@@ -369,59 +320,6 @@ http::awaitable_response list_leases(const lease_services& services, http::reque
     if (!page->next.empty()) page->next = make_listing_cursor(page->next, cell);
     const auto waiting = co_await services.locks.list_waiters(std::move(prefix), waiting_resources_max);
     co_return http::json_response(render_live_leases(*page, waiting, services.settings.protocol.nodes.size()));
-}
-
-http::awaitable_response revoke_lease(const lease_services& services, http::request r) {
-    const auto order = parse_operator_order(r, operator_request::revoke_lease);
-    if (!order) co_return order.error();
-
-    const auto seen = co_await services.locks.find_lease(order->resource);
-    if (!seen) co_return to_failure(seen.error());
-    if (!*seen) {
-        const failure none = co_await make_no_lease_failure(services, r.principal, order->resource.str(), r.deadline);
-        co_return none;
-    }
-    const lockcore::live_lease& lease = **seen;
-    // The revocation ends the lease for all its resources.
-    const auto allowed = r.rights->require(scope::operate, lease.claims.resources);
-    if (!allowed) co_return allowed.error();
-    const std::uint64_t token = lockcore::value_of(lease.claims.token);
-    if (order->token && *order->token != token) {
-        failure mismatch = make_failure(errc::expectation_failed,
-                                        "The lease has another token than expected_token; it was not revoked.");
-        mismatch.facts["fencing_token"] = token;
-        co_return mismatch;
-    }
-    const auto sealed = co_await services.database.raise_fences(
-        lease.claims.resources, lease.claims.token, make_operator(r), "revoked: " + order->reason, true, r.deadline);
-    if (!sealed) co_return sealed.error();
-    lockcore::lock_manager::revocation cause;
-    cause.actor.principal = r.principal;
-    cause.reason = order->reason;
-    cause.origin = r.origin;
-    const auto ended = co_await services.locks.revoke(lease.claims, std::move(cause));
-    // The call has succeeded also if the lease ended meanwhile: its token is sealed.
-    if (!ended && ended.error().code != lockcore::errc::lease_lost) co_return to_failure(ended.error());
-    log_order("lease revoked", r, *order, token);
-    http::response out;
-    out.status = 204;
-    co_return out;
-}
-
-http::awaitable_response repair_fence(const lease_services& services, http::request r) {
-    const auto order = parse_operator_order(r, operator_request::repair_fence);
-    if (!order) co_return order.error();
-
-    const auto repaired = co_await services.database.repair_fence(
-        order->resource, lockcore::fencing_token{*order->token}, make_operator(r), order->reason, r.deadline);
-    if (!repaired) co_return repaired.error();
-    log_order("fence repaired", r, *order, repaired->last_fencing_token);
-    std::string text;
-    http::object_writer(text)
-        .text("resource", repaired->resource)
-        .number("last_fencing_token", repaired->last_fencing_token)
-        .end();
-    co_return http::json_response(std::move(text));
 }
 
 }  // namespace fencegate::api
