@@ -97,8 +97,9 @@ export class Leases {
     const at = now();
     const items =
       page.items.map(item => ({...item, until: at + item.remaining_ms, waiters: waiting.get(item.resource) ?? 0}));
-    this.live = new Map(items.map(item => [item.resource, item]));
-    reconcile(this.body, this.rows, items, item => `${item.resource}\n${item.fencing_token}`,
+    this.live = new Map(items.map(item => [item.resource, []]));
+    for (const item of items) this.live.get(item.resource).push(item);
+    reconcile(this.body, this.rows, items, item => `${item.resource}\n${item.fencing_token}\n${item.grant}`,
       item => this.#makeRow(item));
     this.scroller.hidden = items.length === 0;
     if (items.length) this.state.showReady();
@@ -120,8 +121,8 @@ export class Leases {
   #makeRow(first) {
     let lease = first;
     let longest = first.remaining_ms;
-    const button =
-      el('button', {type: 'button', class: 'quiet danger', 'aria-label': `Revoke the lease on ${first.resource}`,
+    const label = `Revoke the lease on ${first.resource}${first.mode ? ` of ${holder(first)}` : ''}`;
+    const button = el('button', {type: 'button', class: 'quiet danger', 'aria-label': label,
       onclick: () => this.revoke(lease, button)}, 'Revoke');
     const name = el('button', {type: 'button', class: 'link', title: 'Show its timeline',
       onclick: () => this.showTimeline(lease.resource)}, first.resource);
@@ -132,7 +133,7 @@ export class Leases {
     const waiting = cell(COLUMNS.waiting, waiters);
     const element = row({'data-resource': first.resource});
     element.append(
-      cell(COLUMNS.resource, name),
+      cell(COLUMNS.resource, name, first.mode ? el('span', {class: 'muted small'}, ` ${first.mode}`) : ''),
       cell(COLUMNS.holder, el('span', {class: 'owner'}, holder(first)), holds),
       cell(COLUMNS.token, el('span', {class: 'tabular'}, String(first.fencing_token))),
       cell(COLUMNS.since, relativeTime(first.granted_at)),

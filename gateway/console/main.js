@@ -116,7 +116,7 @@ const rates = new Rates({
     setRateTile('refused', refused, range, refused ? 'bad' : '');
   },
 });
-const timeline = new Timeline({liveLease: resource => leases.live.get(resource)});
+const timeline = new Timeline({liveLeases: resource => leases.live.get(resource) ?? []});
 const refreshRange = () => {
   rangeForm.readUrl();
   for (const name of ['rates', 'timeline', 'history', 'resource']) if (!byId(name).hidden) panels[name].refresh();

@@ -8,6 +8,8 @@ import {readRange} from './range.js';
 import {absoluteTime, duration, holder} from './words.js';
 import * as url from './url.js';
 
+const HOLDERS_MAX = 10; // that are named where a resource is shared
+
 export class ResourcePage {
   constructor() {
     this.state = new PanelState(byId('resource'));
@@ -53,10 +55,13 @@ export class ResourcePage {
     }
   }
 
-  #facts({lease, lease_state: leaseState, last_fencing_token: fence, tables, counts}) {
-    const held = lease
-      ? [holder(lease), `token ${lease.fencing_token}`,
-        lease.remaining_ms === undefined ? '' : `${duration(lease.remaining_ms)} left`].filter(Boolean).join(' · ')
+  #facts({lease, shared_leases: shared, shared_leases_total: total, lease_state: leaseState, last_fencing_token: fence,
+    tables, counts}) {
+    const describe = ({fencing_token: token, remaining_ms: left, ...who}) =>
+      [holder(who), `token ${token}`, left === undefined ? '' : `${duration(left)} left`].filter(Boolean).join(' · ');
+    const held = lease ? describe(lease)
+      : shared ? `${total} shared: ${shared.slice(0, HOLDERS_MAX).map(describe).join('; ')}`
+        + (total > HOLDERS_MAX ? '; …' : '')
       : leaseState === 'unknown' ? 'unknown: no majority of nodes answers' : 'nobody';
     return facts({
       ...(this.time ? {'At': absoluteTime(this.time)} : {}),

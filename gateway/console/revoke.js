@@ -30,6 +30,8 @@ export class RevokeDialog {
       el('dt', {}, 'Resource'), el('dd', {}, lease.resource),
       el('dt', {}, 'Holder'), el('dd', {}, holder(lease)),
       el('dt', {}, 'Token'), el('dd', {class: 'tabular'}, String(lease.fencing_token)));
+    if (lease.mode) byId('revoke-lease').append(el('dt', {}, 'Mode'),
+      el('dd', {}, 'shared; leases that share the resource with the same token are revoked too'));
     this.dialog.showModal();
     this.reason.focus();
     this.#showOtherResources(lease);
@@ -38,10 +40,11 @@ export class RevokeDialog {
   /** Names the other resources of the lease: it is revoked on all of them. */
   async #showOtherResources(lease) {
     const facts = await fetchJson(urlFor('/v1/resource', {resource: lease.resource})).catch(() => null);
-    const held = facts?.lease;
-    if (this.lease !== lease || held?.fencing_token !== lease.fencing_token || !held.resources) return;
+    const held = [facts?.lease, ...facts?.shared_leases ?? []]
+      .find(each => each?.fencing_token === lease.fencing_token && each.grant === lease.grant);
+    if (this.lease !== lease || !held?.resources) return;
     byId('revoke-lease').append(el('dt', {}, 'Also revoked'),
-      el('dd', {}, held.resources.filter(name => name !== lease.resource).join(', ')));
+      el('dd', {}, [...held.resources, ...held.shared ?? []].filter(name => name !== lease.resource).join(', ')));
   }
 
   async #submit() {
@@ -78,8 +81,7 @@ export class RevokeDialog {
    * or opened it for another one, while a request ran.
    */
   #shows(lease) {
-    return this.dialog.open && this.lease.resource === lease.resource
-      && this.lease.fencing_token === lease.fencing_token;
+    return this.dialog.open && ['resource', 'fencing_token', 'grant'].every(key => this.lease[key] === lease[key]);
   }
 
   /** Focuses the button that opened the dialog, or the panel if the button was removed with its lease. */

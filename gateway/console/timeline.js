@@ -19,9 +19,9 @@ const COLUMNS = [{label: 'Time'}, {label: 'Event'}, {label: 'Token', numeric: tr
   {label: 'Holder'}, {label: 'Detail'}];
 
 export class Timeline {
-  /** `liveLease(resource)` returns the lease as the list of live leases shows it, or undefined. */
-  constructor({liveLease}) {
-    this.liveLease = liveLease;
+  /** `liveLeases(resource)` returns its leases as the list of live leases shows them. */
+  constructor({liveLeases}) {
+    this.liveLeases = liveLeases;
     this.state = new PanelState(byId('timeline'));
     this.input = byId('timeline-resource');
     this.events = [];
@@ -93,7 +93,7 @@ export class Timeline {
       this.truncated = page.next_cursor !== null;
       const refused = this.truncated ? await this.#loadRefused(resource, query, signal) : [];
       this.events = mergeEvents([page.items, ...refused]);
-      if (!this.events.length && !(readRange().endsNow && this.liveLease(resource))) {
+      if (!this.events.length && !(readRange().endsNow && this.liveLeases(resource).length)) {
         this.state.body.hidden = true;
         return this.state.showEmpty(`The history has no events of ${resource}${words ? ' in this time' : ''}.`);
       }
@@ -137,7 +137,7 @@ export class Timeline {
     if (this.state.body.hidden) return;
     const {to} = readRange();
     const at = Math.min(to ?? Infinity, now());
-    const live = at === to ? undefined : this.liveLease(this.resource);
+    const live = at === to ? [] : this.liveLeases(this.resource);
     const model = this.model = buildLanes(this.events, {live, now: at});
     const stale = model.marks.filter(mark => mark.stale).slice(-STALE_MAX).flatMap(mark => [mark.lane, mark.refusedBy]);
     const visible = new Set([...model.lanes.slice(-LANES), ...stale]);
@@ -299,7 +299,7 @@ function drawBreak(previous, next, {top, height, beside, rows}) {
 
 function drawLane(lane, {x, y, beside, gutter, at, right}) {
   const group = svg('g', {class: `lane ${lane.ending}`});
-  const name = lane.token === null ? 'without a token' : String(lane.token);
+  const name = lane.token === null ? 'without a token' : `${lane.token}${lane.grant ? ' shared' : ''}`;
   const owner = lane.owner.length > 24 ? `${lane.owner.slice(0, 23)}…` : lane.owner;
   const label = beside ? svg('text', {class: 'lane-label', x: 0, y: y + 4})
     : svg('text', {class: 'lane-label', x: 8, y: y - 16});

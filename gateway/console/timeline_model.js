@@ -1,4 +1,5 @@
-// Arranges the events of a resource in lanes, one per token, in the order of the tokens.
+// Arranges the events of a resource in lanes, one per lease, in the order of the tokens. Shared leases may have the
+// same token; their events name the grant.
 // A lane also has the events that used its token after the lease had ended.
 // This module draws nothing and reads no clock.
 
@@ -18,20 +19,23 @@ export function mergeEvents(lists) {
 
 /**
  * Returns the lanes and marks for `events` of one resource, oldest first.
- * `live`: its lease now ({fencing_token, until}), or undefined.
+ * `live`: its leases now ({fencing_token, grant, until}).
  *
- * A lane: token (null: writes without one), owner, start, end, ending (released, expired, revoked, live),
- * open (its grant is not among the events).
+ * A lane: token (null: writes without one), grant (of a shared lease), owner, start, end,
+ * ending (released, expired, revoked, live), open (its grant is not among the events).
  * A mark: at, item, lane, stale, refusedBy (the lane of the token that is the fence). Marks are in order of time.
  */
-export function buildLanes(events, {live, now}) {
+export function buildLanes(events, {live = [], now}) {
   const lanes = new Map();
+  const laneWith = token => [...lanes.values()].find(lane => lane.token === token);
   const laneOf = item => {
     // A seal raises the fence of its token to the next one.
     const token = item.detail?.reason === 'seal' ? item.last_fencing_token - 1 : item.fencing_token ?? null;
-    let lane = lanes.get(token);
-    if (!lane) lanes.set(token,
-        lane = {token, owner: '', marks: [], start: undefined, end: undefined, ending: '', until: undefined});
+    const grant = item.grant ?? item.detail?.grant ?? '';
+    const key = `${token} ${grant}`;
+    let lane = lanes.get(key) ?? (grant ? undefined : laneWith(token));
+    if (!lane) lanes.set(key,
+        lane = {token, grant, owner: '', marks: [], start: undefined, end: undefined, ending: '', until: undefined});
     lane.owner ||= holder({owner: item.owner}) || item.principal || '';
     return lane;
   };
@@ -54,11 +58,11 @@ export function buildLanes(events, {live, now}) {
     lane.marks.push(mark);
     marks.push(mark);
   }
-  if (live && !lanes.has(live.fencing_token)) laneOf(live).start = Date.parse(live.granted_at);
+  for (const lease of live) laneOf(lease).start ??= Date.parse(lease.granted_at);
   const ordered = [...lanes.values()].sort((a, b) => (a.token ?? Infinity) - (b.token ?? Infinity));
   for (const lane of ordered) completeLane(lane, {live, now});
   for (const mark of marks) {
-    if (mark.stale) mark.refusedBy = lanes.get(mark.item.last_fencing_token);
+    if (mark.stale) mark.refusedBy = laneWith(mark.item.last_fencing_token);
   }
   return {lanes: ordered, marks};
 }
@@ -73,8 +77,9 @@ function completeLane(lane, {live, now}) {
     lane.open = true;
   }
   if (lane.end !== undefined) return;
-  if (live?.fencing_token === lane.token) {
-    lane.end = live.until;
+  const lease = live.find(each => each.fencing_token === lane.token && (each.grant ?? '') === lane.grant);
+  if (lease) {
+    lane.end = lease.until;
     lane.ending = 'live';
   } else if (lane.until > now) {
     lane.end = lane.until;

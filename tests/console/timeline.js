@@ -189,6 +189,48 @@ test('timeline shows a seal on the lane of the token that it seals', async () =>
   assert.deepEqual(lanes, [[482, 'one', 3], [483, 'two', 1]]);
 });
 
+test('timeline has a lane for each shared lease, also of one token', async () => {
+  const {page} = await browser.open(stack);
+  const lanes = await page.evaluate(async () => {
+    const {buildLanes} = await import('/console/timeline_model.js');
+    const at = seconds => new Date(1_800_000_000_000 + seconds * 1000).toISOString();
+    const item = (seconds, event, token, grant, more) => ({at: at(seconds), event, fencing_token: token,
+      last_fencing_token: null, detail: grant && {mode: 'shared', grant, ttl_ms: 10_000}, owner: grant, ...more});
+    const events = [item(0, 'lease_granted', 7, 'aa'), item(1, 'lease_granted', 7, 'bb'),
+      item(2, 'fence_raised', 7, null), item(3, 'lease_released', 7, 'aa'), item(4, 'lease_granted', 8, 'cc')];
+    const live = ['bb', 'dd'].map(grant =>
+      ({fencing_token: 7, grant, owner: grant, granted_at: at(1), until: 1_800_000_000_000 + 60_000}));
+    const {lanes} = buildLanes(events.map((event, id) => ({id, ...event})), {live, now: 1_800_000_000_000 + 5000});
+    return lanes.map(lane => [lane.token, lane.owner, lane.ending, lane.end - lane.start, lane.marks.length]);
+  });
+  assert.deepEqual(lanes, [[7, 'aa', 'released', 3000, 3], [7, 'bb', 'live', 59_000, 1], [7, 'dd', 'live', 59_000, 0],
+    [8, 'cc', 'live', 10_000, 1]]);
+});
+
+test('shared holders are beside each other in timeline and list', async () => {
+  const resource = 'shared/prices';
+  const [one, two] = [await stack.acquire(resource, {mode: 'shared', owner: 'reader-1'}),
+    await stack.acquire(resource, {mode: 'shared', owner: 'reader-2'})];
+  const {page, observed} = await browser.open(stack, {query: `?timeline=${resource}`});
+  await eventually(async () => await page.locator('#timeline .lane .bar').count() === 2, 'both have a bar');
+  const labels = (await page.locator('#timeline .lane-label').allTextContents()).join();
+  for (const {fencing_token: token, owner} of [one, two])
+    assert.ok(labels.includes(`${token} shared`) && labels.includes(owner), labels);
+  const rows = page.locator(`#leases [data-resource="${resource}"]`);
+  await eventually(async () => await rows.count() === 2, 'both are listed');
+  assert.match((await rows.allInnerTexts()).join(), /shared[\s\S]*shared/);
+  await page.goto(`${stack.url}/console?page=resource&timeline=${resource}`);
+  await page.getByText(/2 shared: .*reader-1/).waitFor();
+  await page.goBack();
+  await page.getByRole('button', {name: new RegExp(`Revoke the lease on ${resource} of reader-1`)}).click();
+  await page.getByRole('dialog').getByText('shared; leases').waitFor();
+  await page.getByLabel('Reason, for the history').fill('it hangs');
+  await page.getByRole('button', {name: 'Revoke lease'}).click();
+  await eventually(async () => await rows.count() === 1, 'the other stays');
+  await stack.release(two);
+  assert.deepEqual([observed.errors, observed.externalRequests], [[], []]);
+});
+
 test('timeline of several days shows dates', async () => {
   const resource = 'days/1';
   const old = new Date(Date.now() - 48 * 3_600_000).setUTCHours(12, 2, 30, 0); // not near midnight in Berlin
