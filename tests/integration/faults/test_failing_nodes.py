@@ -46,6 +46,22 @@ def wait_until_five_grant(api: Api, resource: str, timeout: float) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2])
+def test_nodes_minority_hanging_shares_and_excludes(stack: Stack, api: Api, resource: str, count: int) -> None:
+    stack.wait_until_all_vote()
+    first = api.must_acquire(resource, mode="shared")
+    with stack.frozen(stack.node_pids()[:count]):
+        second = api.must_acquire(resource, mode="shared")
+        expect_problem(api.acquire(resource), 423, "resource-locked")
+        for lease in (first, second):
+            assert api.renew(lease).status == 200
+            api.must_release(lease)
+        writer = api.must_acquire(resource)
+        assert writer["fencing_token"] > max(first["fencing_token"], second["fencing_token"])
+        expect_problem(api.acquire(resource, mode="shared"), 423, "resource-locked")
+        api.must_release(writer)
+
+
+@pytest.mark.parametrize("count", [1, 2])
 def test_nodes_minority_hanging_grants_in_bounded_time(stack: Stack, api: Api, resource: str, count: int) -> None:
     stack.wait_until_all_vote()
     before = api.must_acquire(resource)

@@ -286,3 +286,25 @@ def test_two_voting_nodes_are_too_few_to_copy_from(stack: Stack, resource: str) 
         )
         assert gateway.api.renew(lease, ttl_ms=1_000).status == 410
         gateway.kill()
+
+
+def test_shared_leases_survive_each_node_forgetting_in_turn(
+    forgetful: Cluster, gateways: tuple[Gateway, Gateway], resource: str
+) -> None:
+    first, second = (gateway.api for gateway in gateways)
+    readers = [api.must_acquire(resource, mode="shared", ttl_ms=MAX_TTL_MS) for api in (first, second, second)]
+    mixed = first.must_acquire(f"{resource}/own", shared=[resource], ttl_ms=MAX_TTL_MS)
+    for node in forgetful.nodes:
+        forget([node], *gateways)
+        expect_held(gateways[1], resource)
+        for reader in (*readers, mixed):
+            assert second.renew(reader, ttl_ms=MAX_TTL_MS).status == 200
+    shown = first.get(f"/v1/resources/{resource.replace('/', '%2F')}").json()
+    assert shown["shared_leases_total"] == 4
+    for reader in (*readers, mixed):
+        expect_held(gateways[0], resource)
+        second.must_release(reader)
+    writer = eventually(
+        lambda: (answer := first.acquire(resource, ttl_ms=500)).status == 201 and answer.json(), 5, goal="it is free"
+    )
+    assert writer["fencing_token"] > max(reader["fencing_token"] for reader in (*readers, mixed))

@@ -176,3 +176,28 @@ def test_holds_survive_rolling_restarts(synced: Cluster, gateways: tuple[Gateway
     eventually(
         lambda: first.acquire(resource, owner="rival", ttl_ms=500).status == 201, 5, goal="free after its last hold"
     )
+
+
+def test_shared_leases_survive_rolling_restarts(
+    synced: Cluster, gateways: tuple[Gateway, Gateway], resource: str
+) -> None:
+    """A kept lease, one that both gateways renew, and one that shares the resource beside an exclusive one."""
+    first, second = (gateway.api for gateway in gateways)
+    with open_kept_lease(first, resource, mode="shared", ttl_ms=6_000) as kept:
+        kept.wait_for_grant()
+        renewed = first.must_acquire(resource, mode="shared", ttl_ms=TTL_MS)
+        mixed = second.must_acquire(f"{resource}/own", shared=[resource], ttl_ms=TTL_MS)
+        for nodes in (synced.nodes[:1], synced.nodes[1:3], synced.nodes[2:]):
+            restart(nodes, *gateways)
+            for lease, api in ((renewed, second), (renewed, first), (mixed, second)):
+                answer = api.renew(lease, ttl_ms=TTL_MS)
+                assert answer.status == 200, answer
+                assert answer.json()["fencing_token"] == lease["fencing_token"]
+            expect_held(second, resource)
+            expect_held(first, f"{resource}/own")
+            assert first.acquire(resource, mode="shared", ttl_ms=500).status == 201, "others share it too"
+        assert set(kept.names()) == {"granted", "renewed"}, kept.events[-1]
+    for lease in (renewed, mixed):
+        expect_held(first, resource)
+        second.must_release(lease)
+    eventually(lambda: first.acquire(resource, ttl_ms=500).status == 201, 5, goal="free after the last of them")
