@@ -18,6 +18,7 @@ enum class errc {
     unauthenticated,
     forbidden,
     resource_not_covered,
+    shared_lease,
     lease_not_authentic,
     misdirected_request,
     not_found,

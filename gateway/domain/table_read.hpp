@@ -55,8 +55,7 @@ struct function_query {
 
 /// The fences that a fenced read raises before it reads.
 struct read_fence {
-    std::vector<lockcore::resource_name> resources;
-    lockcore::fencing_token token{};
+    fences_to_raise fences;
     actor initiator;
 };
 

@@ -157,7 +157,7 @@ struct write_request {
     /// A UUID that the gateway makes. The history names the write by it, and after a connection broke during COMMIT it
     /// shows whether the write was committed.
     std::string write_id;
-    std::vector<lockcore::resource_name> resources;  ///< What the lease covers, sorted.
+    std::vector<lockcore::resource_name> resources;  ///< What the lease covers, sorted; without what it shares.
     lockcore::fencing_token token{};
     actor initiator;
     std::vector<operation> operations;
@@ -166,8 +166,9 @@ struct write_request {
     row_format format = row_format::json;   ///< Of these rows.
     bool bare_token = false;                ///< The token is from another issuer; the history records that.
     bool seal = false;  ///< After the operations, raise every fence to token + 1, so that the token can write no more.
-    std::optional<idempotency_key> key{};  ///< Empty: the outcome is not kept.
-    database_identity_ptr identity{};      ///< In whose name the operations run.
+    std::optional<idempotency_key> key{};           ///< Empty: the outcome is not kept.
+    database_identity_ptr identity{};               ///< In whose name the operations run.
+    std::vector<lockcore::resource_name> shared{};  ///< What the lease shares: read, not changed.
 };
 
 /// What one operation did.
@@ -181,6 +182,15 @@ struct operation_result {
     /// Reserved from the answers' budget for `json`; null if that is small.
     std::shared_ptr<reserved_memory> memory{};
     std::optional<std::int64_t> total{};  ///< Of a call with `rows`: the number of rows without limit and offset.
+};
+
+/// Fences to raise to a token: those of `resources`, and the read fences of those that a lease shares. Not both empty.
+struct fences_to_raise {
+    std::vector<lockcore::resource_name> resources;
+    std::vector<lockcore::resource_name> shared{};
+    lockcore::fencing_token token{};
+    bool seals = false;      ///< Raises the fences of `resources` above the token.
+    std::string write_id{};  ///< The write that reads what is shared; may be empty.
 };
 
 struct fence_state {

@@ -196,16 +196,13 @@ asio::awaitable<result<read_outcome>> database::read_rows(std::string principal,
                                       std::move(work));
 }
 
-asio::awaitable<result<std::vector<fence_state>>> database::raise_fences(std::vector<lockcore::resource_name> resources,
-                                                                         lockcore::fencing_token token, actor initiator,
-                                                                         std::string reason, bool seals,
-                                                                         deadline until) {
-    auto where = worker_choice::in_order(resources, initiator.principal);
+asio::awaitable<result<std::vector<fence_state>>> database::raise_fences(fences_to_raise wanted, actor initiator,
+                                                                         std::string reason, deadline until) {
+    auto where = worker_choice::in_order(lockcore::all_resources(wanted), initiator.principal);
     // Even where it raises nothing, its row locks make its commit wait for the disk, and so for fences raised before.
-    return run(
-        std::move(where), until,
-        [resources = std::move(resources), token, initiator = std::move(initiator), reason = std::move(reason),
-         seals](session& session) { return pg::raise_fences(session, resources, token, initiator, reason, seals); });
+    return run(std::move(where), until,
+               [wanted = std::move(wanted), initiator = std::move(initiator), reason = std::move(reason)](
+                   session& session) { return pg::raise_fences(session, wanted, initiator, reason); });
 }
 
 asio::awaitable<result<fence_state>> database::repair_fence(lockcore::resource_name resource,

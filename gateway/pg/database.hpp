@@ -119,11 +119,10 @@ class database {
     /// table_reader.hpp.
     boost::asio::awaitable<result<read_outcome>> read_rows(std::string principal, read_request request, deadline until);
 
-    /// Raises fences to at least `token`, or above it if it `seals` the token, and never lowers one; later writes on
-    /// the resources wait for it. The history records fence_raised.
-    boost::asio::awaitable<result<std::vector<fence_state>>> raise_fences(
-        std::vector<lockcore::resource_name> resources, lockcore::fencing_token token, actor initiator,
-        std::string reason, bool seals, deadline until);
+    /// Raises fences to at least the token, and never lowers one; later writes on the resources wait for it. A read
+    /// fence stays where the last writer's token is higher. The history records fence_raised.
+    boost::asio::awaitable<result<std::vector<fence_state>>> raise_fences(fences_to_raise wanted, actor initiator,
+                                                                          std::string reason, deadline until);
 
     /// Sets a fence, also to a lower token, and returns it; later writes on the resource wait for it. The history
     /// records fence_raised with `repair`.

@@ -21,6 +21,7 @@ constexpr expected_row api_table[] = {
     {errc::unauthenticated, "unauthenticated", 401, false},
     {errc::forbidden, "forbidden", 403, false},
     {errc::resource_not_covered, "resource-not-covered", 403, false},
+    {errc::shared_lease, "shared-lease", 403, false},
     {errc::lease_not_authentic, "lease-not-authentic", 403, false},
     {errc::misdirected_request, "misdirected-request", 421, false},
     {errc::not_found, "not-found", 404, false},

@@ -28,6 +28,8 @@ const char* name_of(step_kind kind) {
             return "claim";
         case step_kind::savepoint:
             return "savepoint";
+        case step_kind::read_fences:
+            return "read";
         case step_kind::guards:
             return "guards";
         case step_kind::guard:
@@ -308,6 +310,21 @@ TEST_F(transaction_plan_test, isolated_checks_each_answer) {
     EXPECT_EQ(steps(), "begin timeouts guard | operation | operation |");
     requests[0].key = idempotency_key{"k", "f", std::chrono::milliseconds(5)};
     EXPECT_EQ(steps(), "begin timeouts claim | savepoint guard | operation | operation |");
+}
+
+TEST_F(transaction_plan_test, shared_resources_are_read_before_the_guard) {
+    requests.resize(1);
+    requests[0].shared = make_request("", {"b", "c"}).resources;
+    options.isolated = true;
+    EXPECT_EQ(steps(), "begin timeouts read guard | operation |");
+    const auto writes = plan_all(requests, *known);
+    const auto plan = plan_transaction(writes, options);
+    const auto& step = plan.steps[*plan.writes[0].read_fences];
+    EXPECT_NE(step.sql->find("raise_read_fences"), std::string::npos);
+    EXPECT_EQ(step.sql->find("raise_fences"), std::string::npos);
+    EXPECT_EQ(step.parameters->at(0), "7");
+    EXPECT_EQ(step.parameters->at(6), R"({"b","c"})");
+    EXPECT_EQ(step.parameters->at(7), "1");
 }
 
 TEST_F(transaction_plan_test, guard_seals_only_a_write_that_is_alone) {

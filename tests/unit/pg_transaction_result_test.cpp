@@ -36,6 +36,8 @@ class transaction_result_test : public ::testing::Test {
         switch (step.kind) {
             case step_kind::claim_keys:
                 return make_rows({{"new", std::nullopt}, {"new", std::nullopt}});
+            case step_kind::read_fences:
+                return make_rows({{"s", "7", "t", "t"}});
             case step_kind::guards:
             case step_kind::guard: {
                 std::vector<row> rows;
@@ -269,6 +271,27 @@ TEST_F(transaction_result_test, isolated_stale_token_names_the_fence) {
     EXPECT_EQ(verdict.refusal->why.facts.at("last_fencing_token").to_number<int>(), 9);
 }
 
+TEST_F(transaction_result_test, stale_shared_read_stops_the_write) {
+    auto request = make_request("1", {"a"});
+    request.shared = make_request("", {"s", "t"}).resources;
+    plan_for({request}, true);
+    const auto read = find(step_kind::read_fences);
+    answer_until(find(step_kind::guard) + 1, read, make_rows({{"s", "0", "t", "t"}, {"t", "8", "f", "f"}}));
+    EXPECT_FALSE(allows_next(plan, seen, read));
+    auto verdict = evaluate_first();
+    ASSERT_TRUE(verdict.refusal);
+    EXPECT_EQ(verdict.refusal->why.code, errc::stale_fencing_token);
+    const auto handling = handle_refusal(request, *verdict.refusal, {});
+    EXPECT_EQ(handling.end, refusal_end::rollback) << "what the guard has recorded";
+    ASSERT_TRUE(handling.record);
+    EXPECT_EQ(handling.record->event, "write_rejected");
+    EXPECT_EQ(handling.record->resource, "t");
+    EXPECT_EQ(handling.record->last_fencing_token, 8U);
+    answer_until(plan.steps.size());
+    EXPECT_TRUE(allows_next(plan, seen, read));
+    EXPECT_TRUE(evaluate_first().outcome);
+}
+
 TEST_F(transaction_result_test, isolated_out_of_time_names_the_operation) {
     auto request = make_request("1", {"a"});
     request.operations.push_back(request.operations[0]);
@@ -325,6 +348,9 @@ TEST(refusal_handling_test, each_step_ends_and_is_recorded_as_documented) {
         {step_kind::timeouts, "57014", errc::storage_unavailable, refusal_end::rollback, false},
         {step_kind::claim_keys, "57014", errc::storage_unavailable, refusal_end::rollback, true},
         {step_kind::savepoint, "53200", errc::storage_unavailable, refusal_end::rollback, true},
+        {step_kind::read_fences, "55P03", errc::write_conflict, refusal_end::rollback, true},
+        {step_kind::read_fences, "42883", errc::unprocessable, refusal_end::rollback, false},
+        {step_kind::read_fences, "", errc::stale_fencing_token, refusal_end::rollback, true},
         {step_kind::guard, "55P03", errc::write_conflict, refusal_end::rollback, true},
         {step_kind::guard, "42883", errc::unprocessable, refusal_end::rollback, false},
         {step_kind::guard, "3F000", errc::unprocessable, refusal_end::rollback, false},

@@ -205,8 +205,9 @@ awaitable<result<void>> end_lease(const lease_services& services, lockcore::leas
         co_return late;
     }
     if (!claims.resources.empty()) {
-        const auto sealed = co_await services.database.raise_fences(claims.resources, claims.token, make_operator(r),
-                                                                    "revoked: " + order.reason, true, r.deadline);
+        fences_to_raise fences{.resources = claims.resources, .token = claims.token, .seals = true};
+        const auto sealed = co_await services.database.raise_fences(std::move(fences), make_operator(r),
+                                                                    "revoked: " + order.reason, r.deadline);
         if (!sealed) co_return sealed.error();
     }
     lockcore::lock_manager::revocation cause;

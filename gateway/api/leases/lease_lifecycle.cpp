@@ -121,8 +121,8 @@ void gateway_seal_ports::reopen(lockcore::lease_claims claims, lockcore::close_o
 
 awaitable<result<void>> gateway_seal_ports::raise_above(lockcore::lease_claims claims, actor initiator,
                                                         std::chrono::steady_clock::time_point until) {
-    const auto raised = co_await database_.raise_fences(std::move(claims.resources), claims.token, std::move(initiator),
-                                                        "seal", true, until);
+    fences_to_raise fences{.resources = std::move(claims.resources), .token = claims.token, .seals = true};
+    const auto raised = co_await database_.raise_fences(std::move(fences), std::move(initiator), "seal", until);
     if (!raised) co_return raised.error();
     co_return result<void>{};
 }

@@ -49,8 +49,9 @@ http::response granted_response(const lease_services& services, lockcore::lease 
 ///         also if the validity is over by then.
 awaitable<result<void>> raise_fence(pg::database& database, const lockcore::lease& granted, actor initiator,
                                     pg::deadline until) {
-    auto raised = co_await database.raise_fences(granted.claims.resources, granted.claims.token, std::move(initiator),
-                                                 "fence_on_grant", false, until);
+    fences_to_raise fences{
+        .resources = granted.claims.resources, .shared = granted.claims.shared, .token = granted.claims.token};
+    auto raised = co_await database.raise_fences(std::move(fences), std::move(initiator), "fence_on_grant", until);
     if (!raised) {
         failure why = raised.error();
         // The request is not at fault: another transaction has locked the row of the fence.

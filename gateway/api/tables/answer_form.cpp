@@ -46,6 +46,7 @@ std::string_view code_of(const failure& f) {
         case errc::stale_fencing_token:
             return "FG412";
         case errc::resource_not_covered:
+        case errc::shared_lease:
             return "FG403";
         case errc::not_acceptable:
             return pointer == "Accept" ? "PGRST107" : "PGRST106";

@@ -87,7 +87,9 @@ result<std::optional<read_fence>> authorize_read(const lockcore::lock_manager& l
     auto claims = open_lease_or_token(locks, r.header("fencing-lease"), r);
     if (!claims) return claims.error();
     auto initiator = make_actor(*claims, r);
-    return std::optional(read_fence{std::move(claims->resources), claims->token, std::move(initiator)});
+    fences_to_raise fences{
+        .resources = std::move(claims->resources), .shared = std::move(claims->shared), .token = claims->token};
+    return std::optional(read_fence{std::move(fences), std::move(initiator)});
 }
 
 http::awaitable_response answer_read(const write_services& services, http::request r, function_query query) {

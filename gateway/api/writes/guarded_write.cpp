@@ -32,6 +32,7 @@ write_request make_write(write_context& context, const lockcore::lease_claims& c
     out.initiator = make_actor(claims, context.request);
     out.resources = claims.resources;
     out.token = claims.token;
+    out.shared = claims.shared;
     out.operations = std::move(context.call.operations);
     out.return_rows = context.call.return_rows;
     out.select = std::move(context.call.select);
@@ -340,7 +341,7 @@ result<write_context> prepare_write(const write_services& services, write_call c
     if (!exposed) return exposed.error();
     if (call.own_lease) {
         for (const scope needed : {scope::leases, scope::writes}) {
-            const auto allowed = r.rights->require(needed, call.own_lease->resources);
+            const auto allowed = r.rights->require(needed, lockcore::all_resources(*call.own_lease));
             if (!allowed) return allowed.error();
         }
     } else {
@@ -351,6 +352,11 @@ result<write_context> prepare_write(const write_services& services, write_call c
             if (!fits) return fits.error();
         }
         out.caller_claims = std::move(*claims);
+    }
+    if (call.own_lease ? call.own_lease->resources.empty() : out.caller_claims->resources.empty()) {
+        return make_failure(errc::shared_lease,
+                            "The lease shares its resources with others, so that its holder may read, not write; "
+                            "nothing was changed.");
     }
     if (!call.idempotency_key.empty()) {
         out.key = make_idempotency_key(call.idempotency_key, r, call.fingerprint_text, call.accepted_form,

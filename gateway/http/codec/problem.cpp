@@ -14,7 +14,7 @@ namespace {
 constexpr std::optional<std::chrono::milliseconds> no_retry{};
 constexpr std::optional<std::chrono::milliseconds> soon{1'000};
 
-constexpr std::array<problem_kind, 30> kinds{{
+constexpr std::array<problem_kind, 31> kinds{{
     {errc::invalid_request, "invalid-request", 400, "The request is not valid",
      "The request is malformed. The member errors names each faulty field and says what is wrong with it. Nothing was "
      "done; sending the same request again fails again.",
@@ -31,6 +31,11 @@ constexpr std::array<problem_kind, 30> kinds{{
      "The write touched a row of a resource that the lease does not cover. The whole call was undone. Take a lease on "
      "that resource; where name_fault says why no resource can have the row's name, change the row, or how protect() "
      "names it.",
+     no_retry},
+    {errc::shared_lease, "shared-lease", 403, "The lease is shared",
+     "The lease shares its resources with others, so that its holder may read under it and not write. Nothing was "
+     "done. "
+     "Take a lease on what is written that does not share it.",
      no_retry},
     {errc::lease_not_authentic, "lease-not-authentic", 403, "The lease_id is not authentic",
      "The lease_id was not issued by this cluster, or was changed since. Send it back exactly as it was received.",

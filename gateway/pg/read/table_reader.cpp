@@ -94,7 +94,7 @@ class read_run {
         state_ = read_snapshot_state(slot_, trip.answers[snapshot_at_], sent_at);
         read_outcome out;
         if (request_.fence) {
-            out.fences = fences_of(trip.answers[raised_at_]);
+            out.fences = read_raised_fences(trip.answers[raised_at_]);
             if (auto why = check_token(out.fences)) {
                 session.command(rollback_sql);
                 record(*why);
@@ -136,10 +136,9 @@ class read_run {
             calls.push_back({session.prepare(timeout_sql), &timeout_});
         }
         if (request_.fence) {
-            raise_ = raise_fences_parameters(request_.fence->resources, request_.fence->token,
-                                             request_.fence->initiator, reason, false);
+            raise_ = raise_fences_parameters(request_.fence->fences, request_.fence->initiator, reason);
             raised_at_ = calls.size();
-            calls.push_back({session.prepare(raise_fences_sql), &raise_});
+            calls.push_back({session.prepare(raise_fences_sql(request_.fence->fences)), &raise_});
         }
         if (request_.identity) {
             role_ = take_role_parameters(*request_.identity);
@@ -167,27 +166,19 @@ class read_run {
         if (!out.total || *out.total > query.counted_max) out.total = std::max({planned, out.total.value_or(0), seen});
     }
 
-    static std::vector<fence_state> fences_of(const answer_rows& rows) {
-        std::vector<fence_state> out;
-        out.reserve(static_cast<std::size_t>(rows.size()));
-        for (int row = 0; row < rows.size(); ++row)
-            out.push_back({rows.text(row, 0), std::strtoull(rows.text(row, 1), nullptr, 10)});
-        return out;
-    }
-
     static bool has_raised(const answer_rows& rows) {
         for (int row = 0; row < rows.size(); ++row) {
-            if (std::string_view(rows.text(row, 1)) != rows.text(row, 2)) return true;
+            if (rows.text(row, raised_column::raised)[0] == 't') return true;
         }
         return false;
     }
 
     std::optional<failure> check_token(const std::vector<fence_state>& fences) const {
-        const auto token = lockcore::value_of(request_.fence->token);
+        const auto token = lockcore::value_of(request_.fence->fences.token);
         const auto newer =
             std::ranges::find_if(fences, [token](const auto& f) { return f.last_fencing_token > token; });
         if (newer == fences.end()) return std::nullopt;
-        return stale_token(request_.fence->token, *newer, "nothing was read");
+        return stale_token(request_.fence->fences.token, *newer, "nothing was read");
     }
 
     /// Adds the refusal to the history, as refusals of writes are.
@@ -196,7 +187,7 @@ class read_run {
         item.event = "write_rejected";
         item.at = std::chrono::system_clock::now();
         item.resource = std::string(why.facts.at("resource").as_string());
-        item.fencing_token = lockcore::value_of(request_.fence->token);
+        item.fencing_token = lockcore::value_of(request_.fence->fences.token);
         item.last_fencing_token = why.facts.at("last_fencing_token").to_number<std::uint64_t>();
         item.initiator = request_.fence->initiator;
         item.detail = R"({"error":"stale-fencing-token","operations":[")" + name_of(request_) + R"("]})";

@@ -154,16 +154,14 @@ fence_state repair_fence(session& session, const lockcore::resource_name& resour
     return fence;
 }
 
-std::vector<fence_state> raise_fences(session& session, const std::vector<lockcore::resource_name>& resources,
-                                      lockcore::fencing_token token, const actor& initiator, const std::string& reason,
-                                      bool seals) {
-    const auto rows =
-        session.exec(raise_fences_sql, raise_fences_parameters(resources, token, initiator, reason, seals));
+std::vector<fence_state> raise_fences(session& session, const fences_to_raise& wanted, const actor& initiator,
+                                      const std::string& reason) {
+    const auto rows = session.exec(raise_fences_sql(wanted), raise_fences_parameters(wanted, initiator, reason));
     std::vector<fence_state> fences;
     for (const auto& row : rows) {
         fence_state fence;
-        fence.resource = row[0].c_str();
-        fence.last_fencing_token = row[1].as<std::uint64_t>();
+        fence.resource = row[raised_column::resource].c_str();
+        fence.last_fencing_token = row[raised_column::last_fencing_token].as<std::uint64_t>();
         fences.push_back(std::move(fence));
     }
     return fences;

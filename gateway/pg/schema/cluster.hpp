@@ -67,9 +67,8 @@ lockcore::node_record find_node_record(session& session, const std::string& node
 void note_node_unsynced(session& session, const std::string& node_name);
 
 /// See database::raise_fences; may be repeated. Throws as session::exec does.
-std::vector<fence_state> raise_fences(session& session, const std::vector<lockcore::resource_name>& resources,
-                                      lockcore::fencing_token token, const actor& initiator, const std::string& reason,
-                                      bool seals);
+std::vector<fence_state> raise_fences(session& session, const fences_to_raise& wanted, const actor& initiator,
+                                      const std::string& reason);
 
 /// See database::repair_fence; a repetition adds a second row to the history. Throws as session::exec does.
 fence_state repair_fence(session& session, const lockcore::resource_name& resource, lockcore::fencing_token new_fence,

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdlib>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -21,6 +22,14 @@ namespace {
 
 std::optional<std::string> null_if_empty(const std::string& text) {
     return text.empty() ? std::nullopt : std::optional(text);
+}
+
+std::string array_of(const std::vector<lockcore::resource_name>& resources) {
+    std::vector<std::string> names;
+    names.reserve(resources.size());
+    for (const auto& resource : resources)
+        names.push_back(resource.str());
+    return array_literal(names);
 }
 
 constexpr std::array<std::string_view, 12> operator_names{"eq", "neq", "lt",   "lte",   "gt",  "gte",
@@ -123,10 +132,7 @@ void add_wanted(const write_request& request, boost::json::object& detail) {
 }
 
 compat::parameters begin_write_parameters(const write_request& request, bool wanted) {
-    std::vector<std::string> names;
-    for (const auto& resource : request.resources)
-        names.push_back(resource.str());
-    return {array_literal(names),
+    return {array_of(request.resources),
             std::to_string(lockcore::value_of(request.token)),
             request.write_id,
             null_if_empty(request.initiator.owner),
@@ -176,21 +182,53 @@ void mark_sealed(write_outcome& outcome) {
         fence.last_fencing_token = std::max(fence.last_fencing_token, lockcore::value_of(outcome.token) + 1);
 }
 
-compat::parameters raise_fences_parameters(const std::vector<lockcore::resource_name>& resources,
-                                           lockcore::fencing_token token, const actor& initiator,
-                                           const std::string& reason, bool seals) {
-    std::vector<std::string> names;
-    names.reserve(resources.size());
-    for (const auto& resource : resources)
-        names.push_back(resource.str());
-    return {array_literal(names),
-            std::to_string(lockcore::value_of(token)),
-            null_if_empty(initiator.owner),
-            initiator.principal,
-            null_if_empty(initiator.trace_id),
-            reason,
-            seals ? "true" : "false",
-            null_if_empty(initiator.origin)};
+const std::string& raise_fences_sql(const fences_to_raise& wanted) {
+    static const std::string shared =
+        "select resource, last_fencing_token, raised, last_fencing_token <= $1 from fencing.raise_read_fences("
+        "$7::text[], $1::bigint, $2::text, $3::text, $4::text, $5::text, $6::jsonb, $8::uuid)";
+    static const std::string exclusive =
+        "select resource, last_fencing_token, last_fencing_token <> found_token, last_fencing_token <= $1 "
+        "from fencing.raise_fences($7::text[], $1::bigint, $2::text, $3::text, $4::text, $5::text, $8::boolean, "
+        "$6::jsonb)";
+    static const std::string both =
+        shared +
+        " union all select resource, last_fencing_token, last_fencing_token <> found_token, last_fencing_token <= $1 "
+        "from fencing.raise_fences($9::text[], $1::bigint, $2::text, $3::text, $4::text, $5::text, $10::boolean, "
+        "$6::jsonb)";
+    if (wanted.shared.empty()) return exclusive;
+    return wanted.resources.empty() ? shared : both;
+}
+
+compat::parameters raise_fences_parameters(const fences_to_raise& wanted, const actor& initiator,
+                                           const std::string& reason) {
+    compat::parameters out{std::to_string(lockcore::value_of(wanted.token)),
+                           null_if_empty(initiator.owner),
+                           initiator.principal,
+                           null_if_empty(initiator.trace_id),
+                           reason,
+                           null_if_empty(initiator.origin)};
+    if (!wanted.shared.empty()) {
+        out.emplace_back(array_of(wanted.shared));
+        out.emplace_back(null_if_empty(wanted.write_id));
+    }
+    if (!wanted.resources.empty()) {
+        out.emplace_back(array_of(wanted.resources));
+        out.emplace_back(wanted.seals ? "true" : "false");
+    }
+    return out;
+}
+
+std::vector<fence_state> read_raised_fences(const answer_rows& rows) {
+    std::vector<fence_state> out;
+    out.reserve(static_cast<std::size_t>(rows.size()));
+    for (int row = 0; row < rows.size(); ++row)
+        out.push_back({rows.text(row, raised_column::resource),
+                       std::strtoull(rows.text(row, raised_column::last_fencing_token), nullptr, 10)});
+    return out;
+}
+
+fences_to_raise read_fences_of(const write_request& request) {
+    return {.resources = {}, .shared = request.shared, .token = request.token, .write_id = request.write_id};
 }
 
 compat::parameters take_role_parameters(const database_identity& identity) {

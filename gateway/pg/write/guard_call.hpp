@@ -2,6 +2,7 @@
 
 #include <gateway/domain/write_request.hpp>
 #include <gateway/pg/connection/pqxx_compat.hpp>
+#include <gateway/pg/connection/session.hpp>
 
 #include <lockcore/types.hpp>
 
@@ -56,14 +57,22 @@ compat::parameters seal_parameters(const std::vector<const write_request*>& requ
 /// Sets the fences of a write's outcome to their values after the seal.
 void mark_sealed(write_outcome& outcome);
 
-/// The statement that calls fencing.raise_fences. Columns: resource, last_fencing_token, found_token.
-inline const std::string raise_fences_sql =
-    "select resource, last_fencing_token, found_token "
-    "from fencing.raise_fences($1::text[], $2::bigint, $3::text, $4::text, $5::text, $6::text, $7::boolean, "
-    "$8::jsonb)";
-compat::parameters raise_fences_parameters(const std::vector<lockcore::resource_name>& resources,
-                                           lockcore::fencing_token token, const actor& initiator,
-                                           const std::string& reason, bool seals);
+/// The columns of raise_fences_sql.
+struct raised_column {
+    static constexpr int resource = 0;
+    static constexpr int last_fencing_token = 1;  ///< What refuses a lower token.
+    static constexpr int raised = 2;
+    static constexpr int accepted = 3;
+};
+
+/// The statement that calls fencing.raise_read_fences, fencing.raise_fences or both, one row for each resource.
+const std::string& raise_fences_sql(const fences_to_raise& wanted);
+compat::parameters raise_fences_parameters(const fences_to_raise& wanted, const actor& initiator,
+                                           const std::string& reason);
+/// Reads its answer.
+std::vector<fence_state> read_raised_fences(const answer_rows& rows);
+/// Returns the fences to raise before a write: the read fences of what its lease shares.
+fences_to_raise read_fences_of(const write_request& request);
 
 /// Takes the role and sets the claims until the transaction ends or leave_role_sql runs. The claims first, and in one
 /// statement: a role may not set what another has set.

@@ -48,9 +48,9 @@ enum class later_writes {
     in_its_queue,
 };
 
-/// Workers for what must not delay others: writes that call a function, which may take any time, writes that a batch
-/// did not take, because they waited for a lock or were refused, and changes of fences. Each runs in a transaction of
-/// its own.
+/// Workers for what must not delay others: writes that call a function, which may take any time, or whose lease shares
+/// resources, writes that a batch did not take, because they waited for a lock or were refused, and changes of fences.
+/// Each runs in a transaction of its own.
 ///
 /// The writes of one principal use at most three quarters of the workers at a time, so that its slow functions do not
 /// delay those of others; only a write whose resource has a queue joins that.

@@ -300,6 +300,15 @@ class transaction_planner {
         section_.deferring.insert(section_.deferring.end(), update.members.begin(), update.members.end());
     }
 
+    /// Before the resources of the write are entered: whoever shares locks does that in this order too.
+    void read_shared(const write_request& request, std::size_t index) {
+        if (request.shared.empty()) return;
+        const auto fences = read_fences_of(request);
+        plan_.writes[index].read_fences = plan_.steps.size();
+        auto values = raise_fences_parameters(fences, request.initiator, "read by a write");
+        add(step_kind::read_fences, raise_fences_sql(fences), store(std::move(values))).write = index;
+    }
+
     void add_write(std::size_t index) {
         const auto& write = writes_[index];
         auto& steps = plan_.writes[index];
@@ -313,6 +322,7 @@ class transaction_planner {
         } else {
             selected_write_ = nullptr;
             leave_role();
+            read_shared(*write.request, index);
             steps.guard = plan_.steps.size();
             const auto& sql = is_sealed_by_guard(write) ? begin_sealing_write_sql : begin_write_sql;
             add(step_kind::guard, sql, store(begin_write_parameters(*write.request, options_.isolated))).write = index;

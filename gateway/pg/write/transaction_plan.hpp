@@ -36,6 +36,7 @@ enum class step_kind {
     timeouts,      ///< Sets them, and whether COMMIT waits for the disk.
     claim_keys,    ///< fencing.claim_keys.
     savepoint,     ///< A kept refusal rolls back to it, behind the claimed keys.
+    read_fences,   ///< fencing.raise_read_fences, for what the lease of an isolated write shares.
     guards,        ///< fencing.begin_writes: enters the resources of several writes.
     guard,         ///< fencing.begin_write: enters the resources of one write.
     select_write,  ///< Selects the write whose resources the following steps may change, or none.
@@ -69,8 +70,9 @@ struct transaction_step {
 
 /// Where the answers for one write are.
 struct write_steps {
-    std::optional<int> key_row;  ///< The write's row in the answer of the step that claims the keys.
-    std::size_t guard = 0;       ///< The step that enters its resources.
+    std::optional<int> key_row;                ///< The write's row in the answer of the step that claims the keys.
+    std::optional<std::size_t> read_fences{};  ///< The step that raises the read fences of what its lease shares.
+    std::size_t guard = 0;                     ///< The step that enters its resources.
     /// The write's row in the answer of that step, where it enters one resource for each of several writes. Empty: all
     /// rows are the write's.
     std::optional<int> joined_guard_row;
@@ -130,7 +132,8 @@ struct transaction_options {
 /// Plans the transaction of `writes` up to the point where outcomes can be kept. A pure function.
 ///
 /// In:      `writes` in ascending order of their resources' names, so that guards are locked in the order of their
-///          names; if isolated, exactly one write. Only an isolated write calls functions.
+///          names; if isolated, exactly one write. Only an isolated write calls functions, or
+///          has a lease that shares resources.
 /// Out:     one round trip, or two where a statement has to be prepared (prepared_with_timeouts); for an isolated write
 ///          one up to the claim of its key, one up to its guard, one for each operation, and one for the seal. Keys are
 ///          claimed before the first write; seals follow the last, except that the guard seals a write that is alone,

@@ -76,6 +76,7 @@ class evaluation {
         write_verdict out;
         out.unchanged = changed_nothing();  // before the texts are moved out
         out.refusal = read_key();
+        if (!out.refusal) out.refusal = read_fences();
         if (!out.refusal) out.refusal = read_guard();
         for (std::size_t i = 0; !out.refusal && i < write_.statements.operations.size(); ++i)
             out.refusal = read_operation(i);
@@ -96,6 +97,17 @@ class evaluation {
                                       rows.text(*steps_.key_row, key_column::outcome));
         if (!earlier) return std::nullopt;
         return write_refusal{.step = step_kind::claim_keys, .earlier = std::move(earlier)};
+    }
+
+    std::optional<write_refusal> read_fences() const {
+        if (!steps_.read_fences || *steps_.read_fences >= seen_.answers.size()) return std::nullopt;
+        const auto token = lockcore::value_of(write_.request->token);
+        for (const auto& fence : read_raised_fences(seen_.answers[*steps_.read_fences])) {
+            if (fence.last_fencing_token <= token) continue;
+            return refuse_executed(step_kind::read_fences,
+                                   pg::stale_token(write_.request->token, fence, "nothing was changed"));
+        }
+        return std::nullopt;
     }
 
     std::optional<write_refusal> read_guard() {
@@ -229,9 +241,16 @@ history_item failed_item(const write_request& request, const write_refusal& refu
     add_wanted(request, detail);
     if (const auto* operation = refusal.why.facts.if_contains("operation")) detail["operation"] = *operation;
     history_item item;
-    item.event = refusal.sqlstate && refusal.sqlstate->starts_with("FG") ? "write_rejected" : "write_failed";
+    const bool is_stale_read = refusal.step == step_kind::read_fences && !refusal.sqlstate;
+    const bool is_rejected = is_stale_read || (refusal.sqlstate && refusal.sqlstate->starts_with("FG"));
+    item.event = is_rejected ? "write_rejected" : "write_failed";
     item.at = now;
     item.resource = request.resources.front().str();
+    const auto* fence = refusal.why.facts.if_contains("last_fencing_token");
+    if (is_stale_read && fence != nullptr) {
+        item.resource = std::string(refusal.why.facts.at("resource").as_string());
+        item.last_fencing_token = fence->to_number<std::uint64_t>();
+    }
     item.fencing_token = lockcore::value_of(request.token);
     item.initiator = request.initiator;
     item.write_id = request.write_id;
@@ -261,6 +280,7 @@ bool allows_next(const transaction_plan& plan, const transcript& seen, std::size
     };
     if (step.kind == step_kind::claim_keys)
         return all_rows(key_column::state, [](std::string_view state) { return state == "new"; });
+    if (step.kind == step_kind::read_fences) return all_rows(raised_column::accepted, is_true);
     if (step.kind == step_kind::guard) return all_rows(guard_column::accepted, is_true);
     const auto text = seen.texts.find(index);
     if (text != seen.texts.end() && text->second.refused()) return false;
@@ -366,8 +386,10 @@ refusal_handling handle_refusal(const write_request& request, write_refusal& ref
             return out;
         case step_kind::claim_keys:
         case step_kind::savepoint:
+        case step_kind::read_fences:
         case step_kind::guard:
             if (refusal.earlier) return out;
+            if (!refusal.sqlstate && refusal.step == step_kind::read_fences) break;
             if (!refusal.sqlstate) {
                 out.end = refusal_end::commit;
                 return out;

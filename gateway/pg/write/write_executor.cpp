@@ -27,11 +27,12 @@ std::size_t forget_outcomes(session& session, std::size_t count_max) {
 /// size costs almost as much. The other workers run other statements.
 constexpr std::size_t write_workers_max = 2;
 
-/// Whether the write calls a function. Such a write must not share a transaction: a function may take any time, and may
-/// do what no rollback undoes.
-bool calls_function(const write_request& request) {
-    return std::ranges::any_of(request.operations,
-                               [](const auto& operation) { return std::holds_alternative<call_operation>(operation); });
+/// Whether the write must not share a transaction: it calls a function, which may take any time, and may do what no
+/// rollback undoes; or its lease shares resources, so that others wait for its end, and it locks rows of the guard in
+/// another order than that of their names.
+bool runs_alone(const write_request& request) {
+    const auto is_call = [](const auto& each) { return std::holds_alternative<call_operation>(each); };
+    return !request.shared.empty() || std::ranges::any_of(request.operations, is_call);
 }
 
 /// The answers to the writes of a group.
@@ -349,8 +350,7 @@ void write_executor::run_batch(session_slot& slot, std::vector<queued_writes> qu
         // Before each batch, because writes of the one before may wait now.
         std::vector<pending_write> waiting;
         for (std::size_t i = 0; i < writes.size();) {
-            const bool isolate =
-                calls_function(writes[i].request) || isolated_.has_writes_on(writes[i].request.resources);
+            const bool isolate = runs_alone(writes[i].request) || isolated_.has_writes_on(writes[i].request.resources);
             auto end = i + 1;
             while (end < writes.size() && are_grouped(writes[i], writes[end]))
                 ++end;
