@@ -293,12 +293,10 @@ class service_ports final : public write_ports {
     awaitable<release_report> release(lockcore::lease_claims claims, std::string origin) override {
         const auto released = co_await services_.locks.release(std::move(claims), std::move(origin));
         release_report out;
-        if (released) {
-            out.holds_left = released->holds_left;
-            out.released = out.holds_left == 0;
-        } else {
-            out.released = released.error().code == lockcore::errc::lease_lost;  // a majority has it no more
-        }
+        if (released) out.holds_left = released->holds_left;
+        const bool lost =
+            !released && released.error().code == lockcore::errc::lease_lost;  // a majority has it no more
+        out.released = released ? out.holds_left == 0 : lost;
         co_return out;
     }
 
@@ -347,17 +345,12 @@ result<write_context> prepare_write(const write_services& services, write_call c
     } else {
         auto claims = open_lease_or_token(services.locks, call.lease_id, r);
         if (!claims) return claims.error();
-        if (call.lease_id.empty()) {
-            const auto fits = check_bare_token(call);
-            if (!fits) return fits.error();
-        }
+        const auto fits = call.lease_id.empty() ? check_bare_token(call) : result<void>();
+        if (!fits) return fits.error();
         out.caller_claims = std::move(*claims);
     }
-    if (call.own_lease ? call.own_lease->resources.empty() : out.caller_claims->resources.empty()) {
-        return make_failure(errc::shared_lease,
-                            "The lease shares its resources with others, so that its holder may read, not write; "
-                            "nothing was changed.");
-    }
+    if ((call.own_lease ? call.own_lease->resources : out.caller_claims->resources).empty())
+        return make_failure(errc::shared_lease, "Under a shared lease nothing can be written; nothing was changed.");
     if (!call.idempotency_key.empty()) {
         out.key = make_idempotency_key(call.idempotency_key, r, call.fingerprint_text, call.accepted_form,
                                        services.settings.writes.idempotency_ttl);
