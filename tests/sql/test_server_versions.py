@@ -1,4 +1,4 @@
-"""What differs between the versions of PostgreSQL. `tests/run postgres` runs tests/sql on each;
+"""What differs between the versions of PostgreSQL. `tests/run postgres` runs this file on each;
 server_fault.sql has those on which the installation is refused."""
 
 import psycopg2

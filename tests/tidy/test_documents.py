@@ -227,11 +227,13 @@ def test_rows_of_mutations_name_rules_and_tests_that_exist() -> None:
     assert patches and not patches - {row["name"] for row in rows}
 
 
-def test_violated_checks_of_the_model_each_have_a_row() -> None:
+def test_checks_of_the_model_have_rows_and_results() -> None:
     checks = [line.split("\t") for line in read("tests/model/checks.tsv").splitlines() if not line.startswith("#")]
     shows_no_rule = {"not promised", "not empty", "old rule"}
     violated = sorted(check[0] for check in checks if check[1] == "violated" and check[3] not in shows_no_rule)
     assert violated and violated == sorted(check for row in MUTATIONS["read_table"]() for check in row["model"])
+    recorded = [line.split("\t")[0] for line in read("tests/model/results.tsv").splitlines()[1:]]
+    assert recorded == [check[0] for check in checks if check[2] == "suite"], "tests/model/run --all --record writes it"
 
 
 # Lists that a document and the code share
