@@ -45,8 +45,8 @@ final class LeaseWatch {
     private CompletableFuture<?> opened;
     private long pause = FIRST_PAUSE.toNanos();
     private long dueAt = System.nanoTime();
+    /** Whether no stream is needed any more: the lease has ended, or a gateway has refused to watch it. */
     private boolean isOver;
-    private boolean isClosed;
     private boolean endNoticed;
 
     LeaseWatch(Transport transport, String path, Duration silenceMax, Object lease) {
@@ -88,7 +88,6 @@ final class LeaseWatch {
         CompletableFuture<?> open;
         synchronized (lease) {
             isOver = true;
-            isClosed = true;
             open = opened;
         }
         if (open != null) open.cancel(true);
@@ -158,7 +157,7 @@ final class LeaseWatch {
         public void onNext(List<ByteBuffer> buffers) {
             boolean closed;
             synchronized (lease) {
-                closed = isClosed;
+                closed = isOver;
                 pause = FIRST_PAUSE.toNanos();
                 dueAt = System.nanoTime() + silenceMax.toNanos();
             }

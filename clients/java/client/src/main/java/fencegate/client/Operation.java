@@ -65,10 +65,10 @@ public final class Operation {
      * @param column its name
      * @param value not null: use the operator {@code is}
      * @return the changed operation
-     * @throws IllegalArgumentException if the column has a condition with a value, or {@code eq}, already
+     * @throws IllegalArgumentException if the column has one with {@code eq} already
      */
     public Operation where(String column, Object value) {
-        return conditionsOf(column).isEmpty() ? with("where", column, value) : where(column, "eq", value);
+        return where(column, "eq", value);
     }
 
     /**
@@ -82,21 +82,13 @@ public final class Operation {
      * @throws IllegalArgumentException if the column has a condition with this operator already
      */
     public Operation where(String column, String operator, Object value) {
-        Map<String, Object> conditions = conditionsOf(column);
+        Map<String, Object> conditions = new LinkedHashMap<>();
+        if (members.get("where") instanceof Map<?, ?> all && all.get(column) instanceof Map<?, ?> earlier)
+            earlier.forEach((name, compared) -> conditions.put((String) name, compared));
         if (conditions.containsKey(operator)) throw new IllegalArgumentException("The column " + column
                 + " has a condition with " + operator + " already.");
-        conditions.put(operator, value);
+        conditions.put(operator, listed(value));
         return with("where", column, conditions);
-    }
-
-    /** Returns the conditions of a column by operator. */
-    private Map<String, Object> conditionsOf(String column) {
-        Map<String, Object> conditions = new LinkedHashMap<>();
-        if (!(members.get("where") instanceof Map<?, ?> all) || !all.containsKey(column)) return conditions;
-        if (all.get(column) instanceof Map<?, ?> earlier)
-            earlier.forEach((name, compared) -> conditions.put((String) name, compared));
-        else conditions.put("eq", all.get(column));
-        return conditions;
     }
 
     /**
@@ -159,11 +151,16 @@ public final class Operation {
         return members;
     }
 
+    /** Returns an array as a list. */
+    private static Object listed(Object value) {
+        return value instanceof Object[] array ? Collections.unmodifiableList(Arrays.asList(array)) : value;
+    }
+
     private Operation with(String group, String name, Object value) {
         Map<String, Object> inner = new LinkedHashMap<>();
         if (members.get(group) instanceof Map<?, ?> earlier)
             earlier.forEach((key, given) -> inner.put((String) key, given));
-        inner.put(name, value instanceof Object[] array ? Collections.unmodifiableList(Arrays.asList(array)) : value);
+        inner.put(name, listed(value));
         Map<String, Object> changed = new LinkedHashMap<>(members);
         changed.put(group, inner);
         return new Operation(changed);

@@ -109,38 +109,40 @@ public final class FencegateLockProvider implements LockProvider {
             this.lease = lease;
             this.before = before;
         }
+
+        /** Lets {@link #currentLease} return the lock that the thread had taken before. */
+        void leave() {
+            unlocked = true;
+            current();
+        }
     }
 
     private final class Held implements SimpleLock {
         private final Taken taken;
-        private final Lease lease;
         private final Instant atLeastUntil;
         private final ScheduledFuture<?> limit;
         private boolean used;
 
         Held(Taken taken, Instant atMostUntil, Instant atLeastUntil) {
             this.taken = taken;
-            this.lease = taken.lease;
             this.atLeastUntil = atLeastUntil;
-            limit = timer.schedule(() -> end(lease), millisUntil(atMostUntil), TimeUnit.MILLISECONDS);
+            limit = timer.schedule(() -> end(taken.lease), millisUntil(atMostUntil), TimeUnit.MILLISECONDS);
         }
 
         @Override
         public synchronized void unlock() {
             use();
-            taken.unlocked = true;
-            current();
+            taken.leave();
             long keptFor = millisUntil(atLeastUntil);
-            if (keptFor == 0) end(lease);
-            else timer.schedule(() -> end(lease), keptFor, TimeUnit.MILLISECONDS);
+            if (keptFor == 0) end(taken.lease);
+            else timer.schedule(() -> end(taken.lease), keptFor, TimeUnit.MILLISECONDS);
         }
 
         @Override
         public synchronized Optional<SimpleLock> extend(Duration lockAtMostFor, Duration lockAtLeastFor) {
             use();
-            if (lease.remaining().isZero()) { // unlock() can no longer be called
-                taken.unlocked = true;
-                current();
+            if (taken.lease.remaining().isZero()) { // unlock() can no longer be called
+                taken.leave();
                 return Optional.empty();
             }
             Instant now = Instant.now();
