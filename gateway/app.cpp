@@ -259,6 +259,7 @@ int serve(const config& cfg, const config_source& source) {
     lockcore::lock_manager locks(std::move(lock_settings), threads.contexts(),
                                  {.epochs = epochs, .mac = lease_keys, .events = node_changes});
     metrics::leak_watch leaks(locks, cfg.lease.leak_scan_interval, io);
+    metrics::waiting_watch waiting_callers(locks, database, name_of_gateway(cfg.http), io);
     metrics::guard_watch guard(database, cfg.postgres.guard_check_interval, io);
     metric_registry.add_readings({.locks = locks,
                                   .leaks = leaks,
@@ -277,7 +278,8 @@ int serve(const config& cfg, const config_source& source) {
                                         .database = database,
                                         .events = events,
                                         .limiter = limiter,
-                                        .held_leases = held_leases};
+                                        .held_leases = held_leases,
+                                        .waiting = waiting_callers};
     const api::write_services write_api{.settings = cfg,
                                         .locks = locks,
                                         .database = database,
@@ -320,6 +322,7 @@ int serve(const config& cfg, const config_source& source) {
     storage.start(locks);
     expiries.start(locks);
     leaks.start();
+    waiting_callers.start();
     guard.start();
     server.start();
     const std::string status = fmt::format("listens on {}://{}:{}", cfg.tls ? "https" : "http",
@@ -348,8 +351,9 @@ int serve(const config& cfg, const config_source& source) {
     server.stop_accepting();
     locks.refuse_new_leases();  // so that callers that wait for a lease get an answer before the server stops
     server.stop(std::chrono::steady_clock::now() + requests_timeout);
-    expiries.stop();  // this and the next one use the lock_manager
+    expiries.stop();  // this and the next two use the lock_manager
     leaks.stop();
+    waiting_callers.stop();
     locks.stop();
     denials.flush();  // adds its last events, so before the events are written
     const bool all_written = boost::asio::co_spawn(io, events.flush(std::chrono::steady_clock::now() + events_timeout),

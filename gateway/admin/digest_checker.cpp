@@ -137,7 +137,9 @@ class digest_checker {
             drops_.push_back({row[0].as<std::int64_t>(), row[2].c_str(),
                               std::string_view(row[1].c_str()) == "history_rotated", row[3].c_str(), row[4].c_str()});
         for (const auto& row :
-             session_.exec("select id from fencing.history where event = 'storage_generation_changed'", {}))
+             session_.exec("select id from fencing.history where event = 'storage_generation_changed' "
+                           "and detail ? 'floor'",
+                           {}))
             generation_changes_.push_back(row[0].as<std::int64_t>());
     }
 

@@ -16,6 +16,7 @@
 #include <iostream>
 #include <stdexcept>
 #include <thread>
+#include <tuple>
 #include <unordered_map>
 
 namespace fencegate::admin {
@@ -217,21 +218,25 @@ class erasure {
         return true;
     }
 
-    /// Says where names are still, because they are a part of a longer text or of a resource's name.
+    /// Says where names are still: in a longer text, a resource, or what happened; or another session uses the row.
     void report_rest() {
         const std::string has_name =
-            " exists (select from unnest($1::text[]) n cross join lateral (values (n), "
+            " where exists (select from unnest($1::text[]) n cross join lateral (values (n), "
             "(substr(to_json(n)::text, 2, length(to_json(n)::text) - 2))) t (text) where strpos(concat_ws(' ', ";
-        for (const auto& [table, columns] :
-             {std::pair("history", "resource, owner, principal, detail"),
-              std::pair("row_change", "resource, row_key, old, new, principal, application")}) {
-            const auto found = session_.exec(std::string("select count(*), min(id) from fencing.") + table + " where" +
+        for (const auto& [table, first, columns] :
+             {std::tuple("history", "min(id)", "resource, owner, principal, detail"),
+              std::tuple("row_change", "min(id)", "resource, row_key, old, new, principal, application"),
+              std::tuple("guard", "min(resource)", "resource, entered_by"),
+              std::tuple("kept_outcome", "min(key)", "key, outcome"),
+              std::tuple("known_fault", "min(id)", "fault, principal")}) {
+            const auto found = session_.exec(std::string("select count(*), ") + first + " from fencing." + table +
                                                  has_name + columns + "), t.text) > 0)",
                                              {names_});
             if (const auto count = found[0][0].as<std::int64_t>(); count > 0)
                 std::cout << count << " rows of " << table
-                          << " still have one of the names, as a part of a longer text or of a resource: the first is "
-                          << found[0][1].as<std::int64_t>() << ".\n";
+                          << " still have one of the names, in a longer text, a resource, a key or what happened, or "
+                             "were in use: the first is "
+                          << runtime::make_printable(found[0][1].c_str()) << ".\n";
         }
         const auto late = session_.exec(
             "select cardinality(history_ids) + cardinality(change_ids) from fencing.find_names($1::text[], 0, "

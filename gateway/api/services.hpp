@@ -24,6 +24,7 @@ namespace metrics {
 class guard_watch;
 class leak_watch;
 class registry;
+class waiting_watch;
 }  // namespace metrics
 namespace pg {
 class database;
@@ -46,6 +47,7 @@ struct lease_services {
     audit::event_sink& events;
     limits::limiter& limiter;
     limits::held_leases& held_leases;  ///< The leases of each principal, which limits.principal.leases_max bounds.
+    const metrics::waiting_watch& waiting;
 };
 
 /// Of guarded writes, and of tables and functions.

@@ -11,6 +11,8 @@
 #include <boost/asio/awaitable.hpp>
 
 #include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,6 +23,7 @@
 #include <mutex>
 #include <set>
 #include <string_view>
+#include <thread>
 
 namespace fencegate::audit {
 namespace {
@@ -37,8 +40,69 @@ constexpr std::string_view query_canceled = "57014";
 constexpr auto step_timeout = 30s;
 constexpr std::size_t lines_per_append = 1'000;
 
+/// A file that is opened to append to it, locked against other gateways. Throws std::runtime_error.
+class locked_file {
+  public:
+    struct state {
+        dev_t device = 0;
+        ino_t inode = 0;
+        off_t size = 0;
+        friend bool operator==(const state&, const state&) = default;
+    };
+
+    explicit locked_file(const std::string& name)
+        : name_(name), descriptor_(::open(name.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0640)) {
+        if (descriptor_ < 0) fail("");
+        for (int tries = 0; ::flock(descriptor_, LOCK_EX | LOCK_NB) != 0; ++tries) {
+            if (errno == EWOULDBLOCK && tries < lock_tries_max) {
+                std::this_thread::sleep_for(lock_retry_interval);
+                continue;
+            }
+            const int fault = errno;
+            ::close(descriptor_);
+            errno = fault;
+            fail("it can't be locked: ");
+        }
+    }
+    ~locked_file() { ::close(descriptor_); }
+    locked_file(const locked_file&) = delete;
+    locked_file& operator=(const locked_file&) = delete;
+
+    state find_state() const {
+        struct ::stat found {};
+        if (::fstat(descriptor_, &found) != 0) fail("");
+        return {found.st_dev, found.st_ino, found.st_size};
+    }
+
+    /// Adds lines as a whole, in a line of their own.
+    void append(std::string text) const {
+        const off_t size = find_state().size;
+        char last = 0;
+        if (size > 0 && ::pread(descriptor_, &last, 1, size - 1) == 1 && last != '\n') text.insert(0, 1, '\n');
+        if (::write(descriptor_, text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
+            ::fsync(descriptor_) == 0)
+            return;
+        const int fault = errno;
+        // Without a line that is cut off, as on a full disk.
+        const bool is_whole = ::ftruncate(descriptor_, size) == 0;
+        errno = fault;
+        fail(is_whole ? "" : "its last line is cut off: ");
+    }
+
+  private:
+    static constexpr int lock_tries_max = 20;
+    static constexpr auto lock_retry_interval = 10ms;
+
+    [[noreturn]] void fail(const char* what) const {
+        throw std::runtime_error(name_ + ": " + what + std::strerror(errno));
+    }
+
+    const std::string& name_;
+    int descriptor_;
+};
+
 /// The file outside of PostgreSQL: a line for each digest. Lines are never changed: if the database has another digest
-/// of a number that the file has, both are there.
+/// of a number that the file has, both are there. It may be renamed: then a new one has the digests from then on.
 class digest_file {
   public:
     explicit digest_file(std::string name) : name_(std::move(name)) {}
@@ -48,7 +112,8 @@ class digest_file {
     /// Out: false if the database lacks a digest that the file has.
     bool append_missing(pg::session& session) {
         if (name_.empty()) return true;
-        if (!last_) read_last();
+        const locked_file file(name_);
+        read_new_lines(file.find_state());
         bool same = true;
         if (last_number_ > 0) {
             const auto stored = pg::read_digests(session, last_number_ - 1, 1);
@@ -65,24 +130,31 @@ class digest_file {
                 last_ = pg::line_of(digest);
                 if (!known.contains(sha256_hex(*last_))) text += *last_ + "\n";
             }
-            append(text);
+            append(file, std::move(text));
             last_number_ += static_cast<std::int64_t>(digests.size());
         }
     }
 
   private:
-    /// Reads the last digest. Other lines, such as one that a crash cut off, are left out.
-    void read_last() {
-        last_.emplace();
-        last_number_ = 0;
-        std::string line;
+    /// Reads the last digest, of the lines that were added since. Others, such as one that a crash cut off, are left
+    /// out. A file without any is continued after the last digest of the one before, which was renamed.
+    void read_new_lines(const locked_file::state& now) {
+        if (last_ && now == state_) return;
         std::ifstream in(name_);
+        if (last_ && now.device == state_.device && now.inode == state_.inode && now.size > state_.size)
+            in.seekg(state_.size);
+        if (!last_) {
+            last_.emplace();
+            last_number_ = 0;
+        }
+        std::string line;
         while (std::getline(in, line)) {
             const auto entry = read_entry(line);
             if (!entry) continue;
             last_number_ = entry->number;
             last_ = line;
         }
+        state_ = now;
     }
 
     static std::optional<pg::digest_entry> read_entry(std::string_view line) {
@@ -99,27 +171,21 @@ class digest_file {
         return out;
     }
 
-    void append(std::string text) {
+    void append(const locked_file& file, std::string text) {
         if (text.empty()) return;
-        const int file = ::open(name_.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0640);
-        const off_t size = file < 0 ? -1 : ::lseek(file, 0, SEEK_END);
-        char last = 0;
-        if (size > 0 && ::pread(file, &last, 1, size - 1) == 1 && last != '\n') text.insert(0, 1, '\n');
-        const bool written = size >= 0 &&
-                             ::write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
-                             ::fsync(file) == 0;
-        const int fault = errno;
-        // Without a line that is cut off, as on a full disk.
-        const bool is_whole = written || size < 0 || ::ftruncate(file, size) == 0;
-        if (file >= 0) ::close(file);
-        if (written) return;
-        last_.reset();  // is read again
-        throw std::runtime_error(name_ + ": " + std::strerror(fault) + (is_whole ? "" : "; its last line is cut off"));
+        try {
+            file.append(std::move(text));
+            state_ = file.find_state();
+        } catch (const std::runtime_error&) {
+            last_.reset();  // is read again
+            throw;
+        }
     }
 
     std::string name_;
     std::optional<std::string> last_;  ///< The last line; empty before it was read.
     std::int64_t last_number_ = 0;
+    locked_file::state state_;  ///< When last_ was read or appended.
 };
 
 }  // namespace

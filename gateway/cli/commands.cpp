@@ -7,6 +7,7 @@
 #include <gateway/cli/output.hpp>
 #include <gateway/config/nearest_name.hpp>
 #include <gateway/domain/exit_code.hpp>
+#include <gateway/domain/history_events.hpp>
 #include <gateway/runtime/text.hpp>
 
 #include <CLI/CLI.hpp>
@@ -21,6 +22,7 @@
 #include <iostream>
 #include <span>
 #include <string_view>
+#include <vector>
 
 namespace fencegate::cli {
 namespace {
@@ -184,26 +186,7 @@ void commands::add_history() {
         ->type_name("TEXT")
         ->allow_extra_args(false)
         ->delimiter(',')
-        ->check(CLI::IsMember({"lease_granted",
-                               "lease_renewed",
-                               "lease_released",
-                               "lease_expired",
-                               "lease_refused",
-                               "lease_revoked",
-                               "fence_raised",
-                               "write_applied",
-                               "write_rejected",
-                               "write_failed",
-                               "write_replayed",
-                               "node_quarantined",
-                               "node_readmitted",
-                               "epoch_raised",
-                               "request_denied",
-                               "guard_changed",
-                               "storage_generation_changed",
-                               "configuration_reloaded",
-                               "history_read",
-                               "person_erased"}));
+        ->check(CLI::IsMember(std::vector<std::string>(history_events.begin(), history_events.end())));
     auto* const at =
         add_time(command, "--at", history_.at, "Show the resource as it was at this time, in place of events")
             ->needs(command.get_option("--resource"));

@@ -40,7 +40,7 @@ const tiles = Object.fromEntries([
   ['nodes', 'Nodes voting', '#nodes'],
   ['refused', 'Writes refused', '?event=write_rejected'],
   ['applied', 'Writes applied', '?event=write_applied'],
-  ['waiting', 'Waiting at this gateway', '#leases'],
+  ['waiting', 'Waiting requests', '#leases'],
   ['leases', 'Live leases', '#leases'],
 ].map(([name, label, target]) => {
   const value = el('a', {href: `/console${target}`}, '–');
@@ -75,6 +75,7 @@ const leases = new Leases({
       return setTile('waiting', '–');
     }
     setTile('leases', `${count(page.items.length)}${page.next_cursor ? '+' : ''}`);
+    setText(tiles.waiting.term, page.waiting_complete === false ? 'Waiting at this gateway' : 'Waiting requests');
     setTile('waiting', page.waiters === undefined ? '–' : count(page.waiters));
   },
 });

@@ -2,7 +2,9 @@
 
 #include <gateway/pg/connection/sqlstate_map.hpp>
 #include <gateway/pg/schema/cluster.hpp>
+#include <gateway/pg/schema/waiting.hpp>
 #include <gateway/runtime/background.hpp>
+#include <gateway/runtime/random.hpp>
 
 #include <spdlog/spdlog.h>
 #include <boost/asio/awaitable.hpp>
@@ -14,8 +16,12 @@
 #include <boost/asio/use_awaitable.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <exception>
+#include <functional>
+#include <map>
 #include <mutex>
+#include <thread>
 #include <utility>
 
 namespace fencegate::metrics {
@@ -129,6 +135,93 @@ std::optional<history_extent> guard_watch::history() const {
 std::optional<guard_watch::finding> guard_watch::latest() const {
     const std::lock_guard hold(impl_->mutex);
     return impl_->found;
+}
+
+namespace {
+
+constexpr steady_clock::duration waiting_interval = 2s;
+constexpr auto waiting_read_timeout = 500ms;
+constexpr std::size_t waiting_resources_max = 1'000;
+
+/// Adds the callers of other gateways to those of this one; the resource with the most waiters comes first.
+void add_callers(lockcore::waiting_overview& sum, const pg::waiting_elsewhere& others) {
+    std::map<std::string, std::size_t> waiters;
+    for (const auto* part : {&std::as_const(sum.resources), &others.resources}) {
+        for (const lockcore::waiting_count& entry : *part)
+            waiters[entry.resource] += entry.waiters;
+    }
+    for (const auto& [gateway, count] : others.gateways)
+        sum.waiters += count;
+    sum.resources.clear();
+    for (const auto& [resource, count] : waiters)
+        sum.resources.push_back({resource, count});
+    std::ranges::stable_sort(sum.resources, std::ranges::greater{}, &lockcore::waiting_count::waiters);
+    if (sum.resources.size() > waiting_resources_max) sum.resources.resize(waiting_resources_max);
+}
+
+}  // namespace
+
+struct waiting_watch::impl final : runtime::periodic {
+    impl(lockcore::lock_manager& l, pg::database& d, std::string name, asio::io_context& i)
+        : locks(l), database(d), gateway(std::move(name)), io(i) {}
+
+    asio::awaitable<duration> run_once() override {
+        if (locks.waiters() == 0 && !stored) co_return waiting_interval;
+        ++counts;  // before is_stopping(): stop() waits for the counts under way
+        lockcore::waiting_overview callers;
+        if (!is_stopping()) callers = co_await locks.list_waiters("", waiting_resources_max);
+        --counts;
+        stored = callers.waiters > 0;
+        auto store = [self = std::static_pointer_cast<impl>(shared_from_this()), callers = std::move(callers)](
+                         pg::session& session) { pg::note_waiting(session, self->instance, self->gateway, callers); };
+        // Without an answer the row is outdated soon.
+        co_await database.run(pg::worker_choice::any_worker(), steady_clock::now() + waiting_interval,
+                              std::move(store));
+        co_return waiting_interval;
+    }
+
+    lockcore::lock_manager& locks;
+    pg::database& database;
+    const std::string gateway;
+    const std::string instance = runtime::uuid_v7();
+    asio::io_context& io;
+    bool stored = false;  ///< Callers were waiting the last time.
+    std::atomic<int> counts{0};
+};
+
+waiting_watch::waiting_watch(lockcore::lock_manager& locks, pg::database& database, std::string gateway,
+                             asio::io_context& io)
+    : impl_(std::make_shared<impl>(locks, database, std::move(gateway), io)) {}
+
+waiting_watch::~waiting_watch() {
+    stop();
+}
+
+void waiting_watch::start() {
+    impl_->start(impl_->io.get_executor(), waiting_interval);
+}
+
+void waiting_watch::stop() {
+    impl_->stop();
+    while (impl_->counts > 0)
+        std::this_thread::sleep_for(1ms);
+}
+
+asio::awaitable<waiting_watch::finding> waiting_watch::count(std::string prefix, steady_clock::time_point until) const {
+    finding out;
+    out.callers = co_await impl_->locks.list_waiters(prefix, waiting_resources_max);
+    out.gateways.emplace_back(impl_->gateway, out.callers.waiters);
+    auto read = [instance = impl_->instance, prefix = std::move(prefix)](pg::session& session) {
+        return pg::read_waiting(session, instance, prefix);
+    };
+    const auto others = co_await impl_->database.run(
+        pg::worker_choice::any_worker(), std::min(until, steady_clock::now() + waiting_read_timeout), std::move(read));
+    if (others) {
+        add_callers(out.callers, *others);
+        out.gateways.insert(out.gateways.end(), others->gateways.begin(), others->gateways.end());
+        out.complete = true;
+    }
+    co_return out;
 }
 
 void leak_watch::start() {

@@ -15,6 +15,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace fencegate::metrics {
@@ -42,6 +43,39 @@ class guard_watch {
     std::optional<finding> latest() const;
     /// Returns the latest answer about the history; empty before the first one.
     std::optional<history_extent> history() const;
+
+  private:
+    struct impl;
+    std::shared_ptr<impl> impl_;  ///< Shared with the coroutine.
+};
+
+/// Counts the callers that wait for leases at all gateways. While any wait at this one, it stores in PostgreSQL how
+/// many (fencing.waiting), where the others read it.
+///
+/// Threads:  count() from any thread.
+/// Limits:   one statement every 2 s while callers wait, else none; 1,000 resources.
+/// Lifetime: the lock manager and the database outlive the run of `io`; stop() has to be called before the lock_manager
+///           stops.
+class waiting_watch {
+  public:
+    struct finding {
+        lockcore::waiting_overview callers;  ///< Of all gateways.
+        /// How many wait at this gateway, which comes first, and at others where any wait.
+        std::vector<std::pair<std::string, std::size_t>> gateways;
+        bool complete = false;  ///< PostgreSQL has answered, so that no gateway is left out.
+    };
+
+    waiting_watch(lockcore::lock_manager& locks, pg::database& database, std::string gateway,
+                  boost::asio::io_context& io);
+    ~waiting_watch();
+
+    /// Begins, on `io`.
+    void start();
+    /// Blocks until no count for PostgreSQL is in progress; `io` must run, in another thread.
+    void stop();
+    /// Returns who waits for resources whose name begins with `prefix`; of other gateways as of the last 10 s. Waits
+    /// for PostgreSQL for half a second.
+    boost::asio::awaitable<finding> count(std::string prefix, std::chrono::steady_clock::time_point until) const;
 
   private:
     struct impl;

@@ -168,3 +168,74 @@ comment on function fencing.note_unsynced(text) is
   'Records that the node was seen not syncing every write in the life for which an epoch was drawn last, '
   'or that it may have loaded older data since. No effect on a node for which none was drawn. '
   'Locks until the end of the transaction: the node''s row.';
+
+create unlogged table if not exists fencing.waiting (
+  instance  uuid primary key,
+  gateway   text not null check (octet_length(gateway) <= 300),
+  at        timestamptz not null default clock_timestamp(),
+  waiters   bigint not null check (waiters > 0),
+  resources jsonb not null check (jsonb_typeof(resources) = 'object' and octet_length(resources::text) <= 524288)
+);
+comment on table fencing.waiting is
+  'Of each gateway how many callers wait for a lease there; no row, or one that is older than 10 s: none. '
+  'Unlogged, because rows count for seconds. Granted to no one.';
+comment on column fencing.waiting.instance is 'An id that a gateway makes each time it starts.';
+comment on column fencing.waiting.gateway is 'Its HOST:PORT.';
+comment on column fencing.waiting.at is 'When it wrote the row, by the server''s clock.';
+comment on column fencing.waiting.waiters is 'Each caller is counted once.';
+comment on column fencing.waiting.resources is
+  'The number of waiting callers by resource, of at most 1,000 resources; who waits for several counts for each.';
+
+create or replace function fencing.note_waiting(instance uuid, gateway text, waiters bigint, resources jsonb)
+  returns void
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  gateways_max constant integer := 1000;
+begin
+  delete from fencing.waiting w
+   where w.ctid = any (array(select o.ctid from fencing.waiting o
+     where o.at < clock_timestamp() - interval '1 minute' or (o.instance = note_waiting.instance
+         and note_waiting.waiters = 0) for update skip locked));
+  if note_waiting.waiters > 0 and (select count(*) from fencing.waiting) < gateways_max then
+    insert into fencing.waiting (instance, gateway, waiters, resources)
+    values (note_waiting.instance, note_waiting.gateway, note_waiting.waiters, note_waiting.resources)
+    on conflict on constraint waiting_pkey do update
+      set at = excluded.at, gateway = excluded.gateway, waiters = excluded.waiters, resources = excluded.resources;
+  end if;
+end
+$$;
+comment on function fencing.note_waiting(uuid, text, bigint, jsonb) is
+  'For gateways: stores how many callers wait there (waiting); with 0 waiters nothing. Of more than 1,000 gateways '
+  'some are left out. SQLSTATE 23502, 23514: a value is missing, negative or too large. '
+  'Locks until the end of the transaction: the gateway''s row and those that it deletes.';
+
+create or replace function fencing.waiting_elsewhere(instance uuid, prefix text) returns jsonb
+language sql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+  with found as (
+    select w.* from fencing.waiting w
+     where w.instance <> $1 and w.at > clock_timestamp() - interval '10 seconds'
+  ), counts as (
+    select f.instance, r.key as resource, r.value::bigint as waiters
+      from found f cross join jsonb_each_text(f.resources) r
+     where starts_with(r.key, $2) and r.value ~ '^[0-9]{1,9}$'
+  ), sums as (
+    select f.gateway, f.instance, case when $2 = '' then f.waiters
+        else (select sum(c.waiters) from counts c where c.instance = f.instance) end as waiters
+      from found f
+  )
+  select jsonb_build_object(
+      'gateways', coalesce((select jsonb_agg(jsonb_build_object('gateway', s.gateway, 'waiters', s.waiters)
+            order by s.gateway, s.instance) from sums s where s.waiters > 0), '[]'),
+      'resources', coalesce((select jsonb_object_agg(s.resource, s.waiters)
+          from (select c.resource, sum(c.waiters) as waiters from counts c group by c.resource
+                 order by 2 desc, 1 limit 1000) s), '{}'));
+$$;
+comment on function fencing.waiting_elsewhere(uuid, text) is
+  'For gateways: the callers that wait at other gateways than this instance, for resources with this prefix: gateways '
+  '(gateway, waiters; with a prefix a caller counts for each of its resources), and resources (the number for each, of '
+  'the 1,000 most awaited). SQLSTATE 55000: on a standby. Locks: none.';

@@ -72,6 +72,8 @@ as $$
     ('function', 'fencing.repair_fence(text,bigint,text,text,text,jsonb)', 'fencing_gateway', 'execute'),
     ('function', 'fencing.draw_epoch(text,text,boolean,bigint)', 'fencing_gateway', 'execute'),
     ('function', 'fencing.note_unsynced(text)', 'fencing_gateway', 'execute'),
+    ('function', 'fencing.note_waiting(uuid,text,bigint,jsonb)', 'fencing_gateway', 'execute'),
+    ('function', 'fencing.waiting_elsewhere(uuid,text)', 'fencing_gateway', 'execute'),
     ('function', 'fencing.storage_generation_state()', 'fencing_gateway', 'execute'),
     ('function', 'fencing.begin_generation_change(bigint)', 'fencing_gateway', 'execute'),
     ('function', 'fencing.finish_generation_change(uuid,text,jsonb)', 'fencing_gateway', 'execute'),

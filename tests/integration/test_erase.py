@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
+from contextlib import contextmanager
+from typing import Iterator
 
 import pytest
 from support import processes
@@ -143,21 +146,65 @@ def test_wrong_key_erases_nothing(made: Digests) -> None:
     assert without.returncode == 1 and "audit.digest_key_file is needed" in without.stderr, without
 
 
-def test_erasure_killed_in_the_middle_is_continued(made: Digests) -> None:
-    session = made.cluster.sql()
+@contextmanager
+def locked(digests: Digests, statement: str) -> Iterator[None]:
+    session = digests.cluster.sql()
     session.autocommit = False
-    session.cursor().execute("select from fencing.history where resource = 'a/2' for update")
-    process = processes.begin_fencegate(*arguments_of(made), *NAMES)
-    waiting = "select exists (select from pg_stat_activity where wait_event_type = 'Lock' and query ~ 'erase_names')"
-    eventually(lambda: made.query(waiting) == [(True,)], goal="it waits for the locked row")
-    process.kill()
-    process.wait()
-    session.rollback()
-    session.close()
+    session.cursor().execute(statement)
+    try:
+        yield
+    finally:
+        session.rollback()
+        session.close()
+
+
+def begin_blocked(digests: Digests, query: str, *arguments: str) -> subprocess.Popen:
+    """Starts the program, and waits until its query waits for a lock."""
+    process = processes.begin_fencegate(*arguments)
+    waiting = "select exists (select from pg_stat_activity where wait_event_type = 'Lock' and strpos(query, %s) > 0)"
+    eventually(lambda: digests.query(waiting, (query,)) == [(True,)], goal=f"{query} waits for a lock")
+    return process
+
+
+LOCK_SECOND_ROW = "select from fencing.history where resource = 'a/2' for update"
+
+
+def test_erasure_killed_in_the_middle_is_continued(made: Digests) -> None:
+    with locked(made, LOCK_SECOND_ROW):
+        process = begin_blocked(made, "erase_names", *arguments_of(made), *NAMES)
+        process.kill()
+        process.wait()
     assert [owner == "an owner" for owner in owners(made)] == [False, True, True]
     assert made.findings() == []
     assert erase(made).returncode == 0
     assert all(owner.startswith("erased-") for owner in owners(made)) and made.findings() == []
+
+
+def test_beside_an_erasure_verify_proves_and_another_is_refused(made: Digests) -> None:
+    with locked(made, LOCK_SECOND_ROW):
+        process = begin_blocked(made, "erase_names", *arguments_of(made), *NAMES)
+        assert [owner == "an owner" for owner in owners(made)] == [False, True, True]
+        report = made.verify()
+        assert report["verdict"] == "proved" and report["digests"]["replaced"] == 1, report
+        second = erase(made)
+        assert second.returncode == 1 and "another fencegate erase runs in this database" in second.stderr, second
+    assert process.wait(60) == 0, process.communicate()
+    assert len(set(owners(made))) == 1 and made.verify()["digests"]["replaced"] == 3
+
+
+def test_verify_that_an_erasure_overtakes_asks_to_be_repeated(made: Digests) -> None:
+    """It has read the digests, and then finds rows that newer ones have."""
+    arguments = ("verify", "--conninfo", made.cluster.conninfo(), "--digests", str(made.folder / "digests"))
+    with locked(made, "lock table fencing.row_change in access exclusive mode"):
+        checker = begin_blocked(made, "row_change", *arguments, "--public-key", str(made.folder / "first.pub"))
+        checker.send_signal(signal.SIGSTOP)
+    try:
+        assert erase(made).returncode == 0
+    finally:
+        checker.send_signal(signal.SIGCONT)
+    _, said = checker.communicate(timeout=60)
+    assert checker.returncode == 2 and "names were erased during the check: run it again" in said, said
+    assert made.findings() == []
 
 
 def test_legal_hold_refuses_and_keeps_all_rows(made: Digests) -> None:
@@ -213,10 +260,24 @@ def test_what_is_left_is_named(digests: Digests) -> None:
     digests.query(ADD, ("of/an owner", "an owner's", "now"))
     digests.query(ADD, ("a/1", "an owner", "now"))
     digests.query("insert into fencing.kept_outcome values ('an owner', 'k', '', '{}', '2030-01-01T00:00Z')")
-    done = digests.cluster.call("erase", "--conninfo", digests.cluster.conninfo(), *NAMES)
+    digests.query("insert into fencing.kept_outcome values ('p', 'of an owner', '', '{}', '2030-01-01T00:00Z')")
+    digests.query("insert into fencing.known_fault (fault) values ('an owner owns it')")
+    for resource in ("a/1", "a/2"):
+        digests.query(
+            "insert into fencing.guard (resource, last_fencing_token, entered_by) values (%s, 1, 'an owner')",
+            (resource,),
+        )
+    with locked(digests, "select from fencing.guard where resource = 'a/2' for update"):
+        done = digests.cluster.call("erase", "--conninfo", digests.cluster.conninfo(), *NAMES)
     assert done.returncode == 0 and owners(digests)[0].startswith("erased-"), done
-    row = row_of(digests, "of/an owner")
-    assert f"1 rows of history still have one of the names" in done.stdout and f"the first is {row}." in done.stdout
+    for table, first in (
+        ("history", row_of(digests, "of/an owner")),
+        ("guard", "a/2"),
+        ("kept_outcome", "of an owner"),
+        ("known_fault", digests.query("select max(id) from fencing.known_fault")[0][0]),
+    ):
+        (line,) = [line for line in done.stdout.splitlines() if f"1 rows of {table} still have one of the nam" in line]
+        assert line.endswith(f"the first is {first}."), line
     assert "1 kept outcomes have one of the names as their principal until 2030-01-01T00:00:00Z" in done.stdout
 
 

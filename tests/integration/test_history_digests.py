@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 from contextlib import suppress
@@ -12,7 +13,7 @@ from support.api import expect_problem
 from support.certificates import make_digest_key
 from support.cluster import Gateway
 from support.digests import ADD, INTERVAL_MS, TAMPER, Digests, digests, made, row_of  # noqa: F401 (fixtures)
-from support.polling import eventually, pause
+from support.polling import eventually, pause, remains
 from support.verified import verify
 
 
@@ -110,10 +111,25 @@ def test_digests_lost_by_failover_are_counted(made: Digests) -> None:
     made.query("delete from fencing.history_digest where number = %s", (last["number"],))
     assert "were set back" in made.findings()[0]
     with made.cluster.serving(made.settings()):
-        made.query("insert into fencing.history (event) values ('storage_generation_changed')")
+        add = "insert into fencing.history (event, detail) values ('storage_generation_changed', %s)"
+        made.query(add, ('{"floor": 0}',))
         made.add("a/4")
     report = made.verify()
     assert [f for f in report["findings"] if f["promise"] == "f"] == [] and report["digests"]["lost"] == 1
+
+
+def test_failover_claimed_by_a_gateway_is_none(made: Digests) -> None:
+    """A gateway's login can record lost writes, but not the change that lost them."""
+    last = json.loads(made.lines()[-1])
+    made.query(TAMPER.format(f"delete from fencing.history where id > {last['history']['after']}"))
+    made.query("alter table fencing.history_digest disable trigger history_append_only")
+    made.query("delete from fencing.history_digest where number = %s", (last["number"],))
+    with made.cluster.serving(made.settings()):
+        made.query(
+            'select fencing.record_events(\'[{"event": "storage_generation_changed", "detail": {"lost_writes": []}}]\')'
+        )
+        made.add("a/4")
+    assert any("were set back" in finding for finding in made.findings())
 
 
 def test_owner_who_replaces_a_salt_is_found(made: Digests) -> None:
@@ -223,6 +239,70 @@ def test_two_gateways_make_one_chain_and_both_files(digests: Digests) -> None:
             digests.add(f"a/{number}")
         eventually(lambda: digests.lines() == digests.lines("second"), goal="both files have all")
     assert digests.findings() == [] and digests.findings(file="second") == []
+
+
+def test_two_gateways_append_to_one_file(digests: Digests) -> None:
+    with digests.cluster.serving(digests.settings()), digests.cluster.serving(digests.settings()):
+        for number in range(4):
+            digests.add(f"a/{number}")
+    numbers = [json.loads(line)["number"] for line in digests.lines()]
+    assert numbers == list(range(1, len(numbers) + 1)) and digests.findings() == []
+
+
+def test_renamed_file_is_continued_in_a_new_one(digests: Digests) -> None:
+    with digests.cluster.serving(digests.settings()):
+        digests.add("a/1")
+        (digests.folder / "digests").rename(digests.folder / "digests.1")
+        digests.add("a/2")
+    with digests.cluster.serving(digests.settings()):
+        digests.add("a/3")
+    old, new = digests.lines("digests.1"), digests.lines()
+    numbers = [json.loads(line)["number"] for line in old + new]
+    assert numbers == list(range(1, len(numbers) + 1)) and old and new
+    (digests.folder / "all").write_text("\n".join(old + new) + "\n")
+    for file in ("digests.1", "digests", "all"):
+        assert digests.findings(file=file) == [], file
+    digests.query(TAMPER.format("update fencing.history set owner = 'another' where resource = 'a/1'"))
+    assert len(digests.findings()) == 1, "the newest file is enough"
+
+
+def test_emptied_file_gets_the_digests_that_follow(digests: Digests) -> None:
+    with digests.cluster.serving(digests.settings()):
+        digests.add("a/1")
+        last = json.loads(digests.lines()[-1])["number"]
+        (digests.folder / "digests").write_text("")
+        digests.query(ADD, ("a/2", "an owner", "now"))
+        eventually(digests.lines, 30, goal="a digest is in the file again")
+    assert json.loads(digests.lines()[0])["number"] > last
+
+
+def test_file_locked_by_others_is_logged_and_written_later(digests: Digests) -> None:
+    with digests.cluster.serving(digests.settings()) as gateway:
+        digests.add("a/1")
+        with open(digests.folder / "digests") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            digests.query(ADD, ("a/2", "an owner", "now"))
+            eventually(lambda: "digests: it can't be locked: " in gateway.log.read_text(), goal="the log says why")
+            assert digests.covered() < row_of(digests, "a/2")
+        digests.wait_for(row_of(digests, "a/2"))
+    assert digests.findings() == []
+
+
+def test_digest_is_due_by_the_age_of_the_last_one(digests: Digests) -> None:
+    """Also after a restart; a replacement is no new digest, so that the next one is due."""
+    hourly = digests.settings(digest_interval_ms=3_600_000)
+    with digests.cluster.serving(hourly):
+        digests.add("a/1")
+    made = len(digests.lines())
+    with digests.cluster.serving(hourly):
+        digests.query(ADD, ("a/2", "an owner", "now"))
+        remains(lambda: len(digests.lines()) == made, 3, goal="no digest is due")
+        config = digests.cluster.gateway(hourly).config
+        order = ("--conninfo", digests.cluster.conninfo(), "--name", "an owner", "--reason", "order 7")
+        assert digests.cluster.call("erase", "--config", str(config), *order).returncode == 0
+    with digests.cluster.serving(hourly):
+        digests.wait_for(row_of(digests, "a/2"))
+    assert digests.verify()["verdict"] == "proved"
 
 
 def test_key_is_replaced_and_both_stay_valid(digests: Digests) -> None:

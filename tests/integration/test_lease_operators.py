@@ -8,7 +8,7 @@ from typing import Any, Callable
 
 import pytest
 from support.api import Answer, Api, expect_problem, pointers_of, resource_path
-from support.polling import eventually
+from support.polling import eventually, remains
 from support.shop import Sku, create_sku
 from support.stack import Stack, lease_keys
 
@@ -118,7 +118,9 @@ def test_list_has_each_resource_of_lease(api_a: Api, auditor: Api, unique_name: 
     assert {item["fencing_token"] for item in items} == {lease["fencing_token"]}
 
 
-def test_list_counts_waiters_of_this_gateway_by_resource(api_a: Api, api_b: Api, unique_name: NameMaker) -> None:
+def test_list_counts_waiters_of_all_gateways_by_resource(
+    guarded_pair: Stack, api_a: Api, api_b: Api, unique_name: NameMaker
+) -> None:
     stem = unique_name("test/queue")
     first, second, free = f"{stem}/1", f"{stem}/2", f"{stem}/3"
     for name in (first, second):
@@ -127,26 +129,28 @@ def test_list_counts_waiters_of_this_gateway_by_resource(api_a: Api, api_b: Api,
     calls.append(api_a.begin("POST", "/v1/leases", {"resources": [free, second, first], "wait_ms": 20_000}))
     calls.append(api_b.begin_acquire(second, wait_ms=20_000))
 
-    def waiting(api: Api, prefix: str = stem) -> tuple[int, list[tuple[str, int]]]:
+    def waiting(api: Api, prefix: str = stem) -> tuple[list[int], list[tuple[str, int]]]:
         page = api.get("/v1/leases", resource_prefix=prefix, limit=1).json()
-        return page["waiters"], [(entry["resource"], entry["waiters"]) for entry in page["waiting"]]
+        counts = [each["waiters"] for each in page["waiting_gateways"]]
+        assert page["waiting_complete"] and page["waiters"] == sum(counts), page
+        return counts, [(entry["resource"], entry["waiters"]) for entry in page["waiting"]]
 
     # Ordered by the number of waiters, then by name.
-    eventually(
-        lambda: waiting(api_a) == (3, [(first, 3), (second, 1), (free, 1)]),
-        5,
-        goal="three wait here, one of them for all",
-    )
-    eventually(lambda: waiting(api_b) == (1, [(second, 1)]), 5, goal="one waits there")
-    assert waiting(api_a, free) == (1, [(free, 1)])
-    assert waiting(api_a, f"{stem}/none") == (0, [])
+    of_all = [(first, 3), (second, 2), (free, 1)]
+    eventually(lambda: waiting(api_a) == ([3, 1], of_all), 8, goal="three wait here, one of them for all")
+    eventually(lambda: waiting(api_b) == ([1, 5], of_all), 8, goal="one waits there, the others for five resources")
+    assert waiting(api_a, free) == ([1], [(free, 1)]) and waiting(api_b, free) == ([0, 1], [(free, 1)])
+    assert waiting(api_a, f"{stem}/none") == ([0], [])
     for call in calls:
         call.disconnect()
     eventually(
-        lambda: waiting(api_a) == (0, []) and waiting(api_b) == (0, []),
-        5,
+        lambda: waiting(api_a) == ([0], []) and waiting(api_b) == ([0], []),
+        8,
         goal="disconnected callers have left the queue",
     )
+    newest = "select max(at) from fencing.waiting"
+    before = guarded_pair.query(newest)
+    remains(lambda: guarded_pair.query(newest) == before, 3, 0.2, goal="nothing is stored while nobody waits")
 
 
 def test_list_of_250_leases_pages_each_once_in_order(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Iterator
 
 import pytest
-from support.api import Answer, Api, expect_problem
+from support.api import Answer, Api, expect_problem, resource_path
 from support.cluster import Cluster, Gateway
 from support.events import EventStream
 from support.polling import eventually
@@ -267,6 +267,15 @@ def test_rights_without_a_credential_are_none(walked: Gateway, cluster: Cluster)
     assert nobody.json() == {"principal": "", "scopes": [], "scopes_for_all_resources": [], "all_rows": False}
     expect_problem(walked.api.with_key("wrong").get("/v1/rights"), 401, "unauthenticated")
     eventually(lambda: cluster.query(denials) == [(1,)], goal="the wrong key, and it alone, is in the history")
+
+
+@pytest.mark.parametrize("name, shown", [("all", True), ("exposed", True), ("own", False), ("not-secret", False)])
+def test_resource_at_shows_tables_only_with_their_events(walked: Gateway, name: str, shown: bool) -> None:
+    """What guard_changed tells of tables is for who may see all of the history."""
+    api = walked.api.with_key(key_of(name))
+    then = api.get(resource_path("own/1"), at="2026-11-21T10:00:00Z")
+    assert then.status == 200 and (then.json()["tables"] is not None) == shown, then
+    assert (api.get("/v1/history", event="guard_changed").status == 200) == shown
 
 
 @pytest.mark.parametrize(

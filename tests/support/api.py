@@ -210,7 +210,7 @@ class Api:
         """Returns the number of callers in this gateway's queues for resources whose names begin with `resource`."""
         page = self.get("/v1/leases", resource_prefix=resource, limit=1)
         assert page.status == 200, page
-        return page.json()["waiters"]
+        return page.json()["waiting_gateways"][0]["waiters"]
 
     def await_waiters(self, resource: str, count: int) -> None:
         """Waits until `count` callers are in this gateway's queues for the resource."""

@@ -20,6 +20,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
 
 #include <algorithm>
@@ -112,12 +113,18 @@ constexpr std::size_t shared_shown_max = 100;
 /// value occupies the key.
 using seen_leases = lockcore::result<lockcore::resource_leases>;
 
-/// Answers with the resource as it was; with its rows if the caller may read every row.
+/// Answers with the resource as it was; with its rows if the caller may read every row, with the state of tables if it
+/// may read the events that changed them.
 http::awaitable_response show_resource_at(const history_services& services, http::request r, std::string resource,
                                           std::chrono::system_clock::time_point at) {
     const bool with_rows = r.rights->require_all_rows().has_value();
-    auto read = [resource = std::move(resource), at, with_rows](pg::session& session) {
-        return pg::read_resource_at(session, resource, at, with_rows);
+    const bool with_tables = r.rights->require(scope::history).has_value();
+    auto read = [resource = std::move(resource), at, with_rows, with_tables](pg::session& session) {
+        std::string found = pg::read_resource_at(session, resource, at, with_rows);
+        if (with_tables) return found;
+        auto limited = boost::json::parse(found);
+        limited.as_object()["tables"] = nullptr;
+        return boost::json::serialize(limited);
     };
     auto found = co_await services.database.read(r.principal, read_cost::expensive, r.deadline, std::move(read));
     if (!found) co_return found.error();

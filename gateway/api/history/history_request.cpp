@@ -1,5 +1,6 @@
 #include <gateway/api/history/history_request.hpp>
 
+#include <gateway/domain/history_events.hpp>
 #include <gateway/http/codec/fields.hpp>
 #include <gateway/runtime/rfc3339.hpp>
 
@@ -11,7 +12,6 @@
 #include <boost/json/serialize.hpp>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <optional>
 #include <set>
@@ -25,34 +25,13 @@ constexpr std::int64_t whole_limit_max = 1'000'000'000'000;
 constexpr std::int64_t buckets_max = 2'000;
 constexpr std::int64_t bucket_ms_max = 366LL * 24 * 3'600 * 1'000;
 
-constexpr std::array<std::string_view, 20> events{"lease_granted",
-                                                  "lease_renewed",
-                                                  "lease_released",
-                                                  "lease_expired",
-                                                  "lease_refused",
-                                                  "lease_revoked",
-                                                  "fence_raised",
-                                                  "write_applied",
-                                                  "write_rejected",
-                                                  "write_failed",
-                                                  "write_replayed",
-                                                  "node_quarantined",
-                                                  "node_readmitted",
-                                                  "epoch_raised",
-                                                  "request_denied",
-                                                  "guard_changed",
-                                                  "storage_generation_changed",
-                                                  "configuration_reloaded",
-                                                  "history_read",
-                                                  "person_erased"};
-
 /// Returns whether a text is one or several names of events, separated by commas, each once.
 bool are_events(std::string_view text) {
     std::set<std::string_view> found;
     for (std::size_t begin = 0; begin <= text.size();) {
         const std::size_t end = std::min(text.find(',', begin), text.size());
         const std::string_view name = text.substr(begin, end - begin);
-        if (std::ranges::find(events, name) == events.end() || !found.insert(name).second) return false;
+        if (std::ranges::find(history_events, name) == history_events.end() || !found.insert(name).second) return false;
         begin = end + 1;
     }
     return true;

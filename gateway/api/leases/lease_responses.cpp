@@ -156,20 +156,28 @@ void append_live_leases(std::string& text, const std::vector<lockcore::live_leas
     text += ']';
 }
 
-std::string render_live_leases(const lockcore::lease_page& page, const lockcore::waiting_overview& waiting,
+std::string render_live_leases(const lockcore::lease_page& page, const metrics::waiting_watch::finding& waiting,
                                std::size_t nodes) {
     std::string text;
     text.reserve(64 + 320 * page.leases.size());
     http::object_writer out(text);
     out.key("items");
     append_live_leases(text, page.leases, nullptr, nodes);
-    out.text_or_null("next_cursor", page.next).number("waiters", waiting.waiters).key("waiting");
+    out.text_or_null("next_cursor", page.next).number("waiters", waiting.callers.waiters).key("waiting");
     text += '[';
-    for (const lockcore::waiting_count& entry : waiting.resources) {
-        if (&entry != waiting.resources.data()) text += ',';
+    for (const lockcore::waiting_count& entry : waiting.callers.resources) {
+        if (&entry != waiting.callers.resources.data()) text += ',';
         http::object_writer(text).text("resource", entry.resource).number("waiters", entry.waiters).end();
     }
     text += ']';
+    out.key("waiting_gateways");
+    text += '[';
+    for (const auto& each : waiting.gateways) {
+        if (&each != waiting.gateways.data()) text += ',';
+        http::object_writer(text).text("gateway", each.first).number("waiters", each.second).end();
+    }
+    text += ']';
+    out.boolean("waiting_complete", waiting.complete);
     out.end();
     return text;
 }

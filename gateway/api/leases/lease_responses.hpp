@@ -2,6 +2,7 @@
 
 #include <gateway/api/services.hpp>
 #include <gateway/http/message.hpp>
+#include <gateway/metrics/watches.hpp>
 
 #include <lockcore/lease.hpp>
 #include <lockcore/lock_manager.hpp>
@@ -51,7 +52,7 @@ void append_live_leases(std::string& text, const std::vector<lockcore::live_leas
                         const lockcore::resource_name* resource, std::size_t nodes);
 
 /// Returns the JSON of GET /v1/leases; no lease_id is in it.
-std::string render_live_leases(const lockcore::lease_page& page, const lockcore::waiting_overview& waiting,
+std::string render_live_leases(const lockcore::lease_page& page, const metrics::waiting_watch::finding& waiting,
                                std::size_t nodes);
 
 /// What became of the seal of a token at the release of a hold.

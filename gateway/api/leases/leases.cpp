@@ -21,8 +21,6 @@ namespace {
 namespace asio = boost::asio;
 using asio::awaitable;
 
-/// Maximum number of resources whose waiting callers the list counts.
-constexpr std::size_t waiting_resources_max = 1'000;
 /// The index of text/event-stream among the media types of GET /v1/leases/{lease_id} (routes.cpp).
 constexpr std::size_t event_stream = 1;
 
@@ -319,7 +317,7 @@ http::awaitable_response list_leases(const lease_services& services, http::reque
     auto page = co_await services.locks.list_leases(std::move(*wanted));
     if (!page) co_return to_failure(page.error());
     if (!page->next.empty()) page->next = make_listing_cursor(page->next, cell);
-    const auto waiting = co_await services.locks.list_waiters(std::move(prefix), waiting_resources_max);
+    const auto waiting = co_await services.waiting.count(std::move(prefix), r.deadline);
     co_return http::json_response(render_live_leases(*page, waiting, services.settings.protocol.nodes.size()));
 }
 

@@ -1,6 +1,7 @@
 #include <gateway/pg/schema/cluster.hpp>
 
 #include <gateway/pg/connection/sqlstate_map.hpp>
+#include <gateway/pg/schema/waiting.hpp>
 #include <gateway/pg/write/guard_call.hpp>
 
 #include <boost/json/array.hpp>
@@ -138,6 +139,26 @@ lockcore::node_record find_node_record(session& session, const std::string& node
 
 void note_node_unsynced(session& session, const std::string& node_name) {
     session.exec("select fencing.note_unsynced($1::text)", {node_name});
+}
+
+void note_waiting(session& session, const std::string& instance, const std::string& gateway,
+                  const lockcore::waiting_overview& callers) {
+    boost::json::object resources;
+    for (const lockcore::waiting_count& entry : callers.resources)
+        resources[entry.resource] = entry.waiters;
+    session.exec("select fencing.note_waiting($1::uuid, $2::text, $3::bigint, $4::jsonb)",
+                 {instance, gateway, std::to_string(callers.waiters), boost::json::serialize(resources)});
+}
+
+waiting_elsewhere read_waiting(session& session, const std::string& instance, const std::string& prefix) {
+    const auto rows = session.exec("select fencing.waiting_elsewhere($1::uuid, $2::text)", {instance, prefix});
+    const auto found = boost::json::parse(rows[0][0].c_str());
+    waiting_elsewhere out;
+    for (const auto& [name, waiters] : found.at("resources").as_object())
+        out.resources.push_back({name, waiters.to_number<std::size_t>()});
+    for (const auto& each : found.at("gateways").as_array())
+        out.gateways.emplace_back(each.at("gateway").as_string(), each.at("waiters").to_number<std::size_t>());
+    return out;
 }
 
 fence_state repair_fence(session& session, const lockcore::resource_name& resource, lockcore::fencing_token new_fence,

@@ -64,6 +64,23 @@ def resident_mb(pid: int) -> float:
     return int(line.split()[1]) / 1024
 
 
+def test_waiters_while_postgres_is_down_are_those_here(site: Site, api: Api, unique_name: Callable[[str], str]) -> None:
+    name = unique_name("test/awaited")
+    api.must_acquire(name)
+    call = api.begin_wait(name)
+
+    def find_waiting() -> tuple[int, bool]:
+        page = api.get("/v1/leases", resource_prefix=name)
+        assert page.status == 200 and page.seconds < 2, page
+        return page.json()["waiters"], page.json()["waiting_complete"]
+
+    eventually(lambda: find_waiting() == (1, True), 5, goal="one waits")
+    with site.server.stopped():
+        eventually(lambda: find_waiting() == (1, False), 5, goal="one waits here, and others are unknown")
+    eventually(lambda: find_waiting() == (1, True), BACK_WITHIN, goal="those of all gateways are known again")
+    call.disconnect()
+
+
 def test_server_down_calls_refused_at_once_and_leases_continue(
     site: Site, api: Api, unique_name: Callable[[str], str]
 ) -> None:
