@@ -406,6 +406,19 @@ def test_migrate_sets_up_recorder_of_refused_direct_sql(cluster: Cluster, gatewa
     connection.close()
 
 
+def test_check_without_recorder_warns(cluster: Cluster, stack: Stack, unique_name: Callable[[str], str]) -> None:
+    database = unique_name("norecorder").replace("-", "_")
+    stack.query(f"create database {database}")
+    cluster.migrate(database)
+    stack.query("drop extension dblink cascade", dbname=database)
+    settings = cluster.settings()
+    settings["postgres"]["conninfo"] = stack.conninfo(database)
+    file = cluster.folder / "check-recorder.yaml"
+    file.write_text(json.dumps(settings))
+    done = cluster.run("check", file)
+    assert done.returncode == 0 and "recorder: WARNING: refusals of direct SQL are not recorded" in done.stdout, done
+
+
 def test_check_without_postgresql_exits_69(cluster: Cluster) -> None:
     settings = cluster.settings()
     settings["postgres"]["conninfo"] = f"host=127.0.0.1 port={processes.free_port()} dbname=x user=x connect_timeout=2"

@@ -143,7 +143,11 @@ TEST(run_isolated, failed_expectation_later_steps_not_sent) {
     auto request = make_request("1", {"a"});
     std::get<update_operation>(request.operations[0]).expect_rows = 2;
     request.operations.emplace_back(call_operation{"count_stock", {}});
-    EXPECT_EQ(run_one(session, request).error().code, errc::expectation_failed);
+    const auto outcome = run_one(session, request);
+    ASSERT_FALSE(outcome);
+    EXPECT_EQ(outcome.error().code, errc::expectation_failed);
+    EXPECT_EQ(outcome.error().detail,
+              "The operation affects another number of rows (1) than expected (2); nothing was changed.");
     EXPECT_FALSE(session.logged("user code"));
 }
 

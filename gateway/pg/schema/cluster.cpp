@@ -68,18 +68,22 @@ boost::json::object read_guard_state(session& session) {
     return boost::json::parse(session.exec("select fencing.guard_state()", {})[0][0].c_str()).as_object();
 }
 
+bool has_recorder(const boost::json::object& guard_state) {
+    return std::ranges::none_of(guard_state.at("limits").as_array(), [](const auto& limit) {
+        return limit.as_string().starts_with("the recorder is not set up");
+    });
+}
+
 guard_report watch_guard(session& session) {
     guard_report out;
     for (const auto& row : session.exec("select fencing.watch_guard()", {}))
         out.faults.emplace_back(row[0].c_str());
     out.state = read_guard_state(session);
     // Not by guard_state(), which must not wait for a connection.
-    auto& limits = out.state.at("limits").as_array();
-    const auto has_none = [](const auto& limit) { return limit.as_string().starts_with("the recorder is not set up"); };
-    if (std::ranges::none_of(limits, has_none)) {
+    if (has_recorder(out.state)) {
         const auto fault = session.exec("select fencing.recorder_fault()", {});
         if (!fault[0][0].is_null())
-            limits.emplace_back(
+            out.state.at("limits").as_array().emplace_back(
                 std::string("the recorder fails, so that refusals of direct SQL are not in the history: ") +
                 fault[0][0].c_str());
     }

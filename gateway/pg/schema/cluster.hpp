@@ -33,6 +33,9 @@ result<void> check_schema(session& session, const std::string& role = "fencing_g
 /// Returns the state of the guard (fencing.guard_state). Throws as session::exec does.
 boost::json::object read_guard_state(session& session);
 
+/// Returns whether a recorder was set up, also one that fails, by the state of the guard.
+bool has_recorder(const boost::json::object& guard_state);
+
 /// Returns what would let a change past the guard, and its state. The history gets an event of each fault that is new
 /// or gone (fencing.watch_guard). Throws as session::exec does.
 guard_report watch_guard(session& session);

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <set>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -38,13 +39,18 @@ std::optional<failure> check_rows(const operation_statement& statement, std::int
     const auto all = total.value_or(affected);
     const bool expected = !statement.expect_rows || *statement.expect_rows == affected;
     if (expected && (!statement.rows_max || all <= *statement.rows_max)) return std::nullopt;
-    failure out = make_failure(errc::expectation_failed, "Another number of rows than expected; nothing was changed.");
+    const auto found = expected ? all : affected;
+    const auto wanted =
+        expected ? "at most " + std::to_string(*statement.rows_max) : std::to_string(*statement.expect_rows);
+    failure out = make_failure(errc::expectation_failed, "The operation affects another number of rows (" +
+                                                             std::to_string(found) + ") than expected (" + wanted +
+                                                             "); nothing was changed.");
     if (!expected) {
         out.facts["expected_rows"] = *statement.expect_rows;
     } else {
         out.facts["max_affected"] = *statement.rows_max;
     }
-    out.facts["rows_affected"] = expected ? all : affected;
+    out.facts["rows_affected"] = found;
     return out;
 }
 
