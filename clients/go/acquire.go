@@ -16,6 +16,43 @@ const (
 	earlyAnswerPause = 500 * time.Millisecond
 )
 
+// Mode is how a lease has its resources.
+type Mode string
+
+const (
+	// Exclusive: no other lease has the resource.
+	Exclusive Mode = "exclusive"
+	// Shared: any number of leases have the resource together, to read, while none has it exclusively.
+	Shared Mode = "shared"
+)
+
+// LeaseOptions say how a lease is acquired and kept.
+type LeaseOptions struct {
+	// Also are further resources of the same lease: all of them or none. 64 with the first one, at most 4 KiB together.
+	Also []string
+	// AnyOf are resources of which the lease may have any one in place of the first one: the first that is free, which
+	// lease.Resources says. Not together with Also. 64 with the first one.
+	AnyOf []string
+	// Mode says how the lease has these resources: Exclusive, which is the default, or Shared with others that read.
+	Mode Mode
+	// Shared are resources of the same lease that it shares, beside its exclusive ones.
+	Shared []string
+	// TTL is how long the lease lasts without a renewal, at least 100 ms. Zero: the gateway's default.
+	TTL time.Duration
+	// Wait is how long Acquire and WithLease wait for the resource; longer than one request may wait, the request is
+	// repeated and keeps its place in the queue. Zero: until the context ends. TryAcquire does not wait.
+	Wait time.Duration
+	// Owner distinguishes the workers of a principal; the same owner that acquires the same resources again gets a
+	// further hold under the same token. Empty: none, and the lease is exclusive.
+	Owner string
+	// FenceOnGrant refuses every older token from the grant on, and not only from the first write.
+	FenceOnGrant bool
+	// NotRenewed lets the lease end after its ttl, unless Renew is called.
+	NotRenewed bool
+	// Seal makes the release seal the token in PostgreSQL, so that nothing can be written under it afterwards.
+	Seal bool
+}
+
 // Acquire acquires a lease on a resource, and waits for it until options.Wait is over or the context ends. The caller
 // releases the lease; the end of the context does not.
 //
@@ -90,7 +127,16 @@ func (client *Client) acquire(ctx context.Context, resource string, options Leas
 	if len(options.Also) > 0 && len(options.AnyOf) > 0 {
 		return nil, errors.New("fencegate: Also and AnyOf cannot be used together")
 	}
+	if options.Mode == Shared && options.Seal {
+		return nil, errors.New("fencegate: Seal is not possible with Mode Shared, which has nothing to seal")
+	}
 	body := leaseBody(append([]string{resource}, options.Also...), options.TTL, options.Owner)
+	if options.Mode != "" && options.Mode != Exclusive {
+		body["mode"] = options.Mode
+	}
+	if len(options.Shared) > 0 {
+		body["shared"] = options.Shared
+	}
 	if len(options.AnyOf) > 0 {
 		delete(body, "resource")
 		body["any_of"] = append([]string{resource}, options.AnyOf...)
@@ -155,7 +201,9 @@ func (client *Client) acquireOnce(ctx context.Context, body map[string]any, key 
 	if err != nil {
 		return nil, err
 	}
-	if granted.LeaseID == "" || len(granted.Resources) != 1+len(options.Also) {
+	isOther := len(granted.Resources) != 1+len(options.Also) || len(granted.Shared) != len(options.Shared) ||
+		(granted.Mode == Shared) != (options.Mode == Shared)
+	if granted.LeaseID == "" || isOther {
 		return nil, answered.unexpected("it is another lease")
 	}
 	if !client.now().Before(validUntil) {

@@ -11,13 +11,24 @@ import (
 type Execute[Result any] func(ctx context.Context, query string, arguments ...any) (Result, error)
 
 // Enter opens the resources of a lease, all or none, for the current transaction of the caller's own connection, and
-// refuses it if a newer holder has written. Begin the transaction first, and read what a change depends on after this
-// call: what was read before, although the lease was held, may be older than the last change of the holder before, for
-// whose transaction this call waits.
+// refuses it if a newer holder has written or read; then it enters what the lease shares beside them, as EnterShared.
+// Begin the transaction first, and read what a change depends on after this call: what was read before, although the
+// lease was held, may be older than the last change of the holder before, for whose transaction this call waits.
 //
-// Errors: LeaseLostError if the lease is over; those of GuardErrorOf; roll back after each.
+// Errors: LeaseLostError if the lease is over; ErrSharedLease; those of GuardErrorOf; roll back after each.
 func Enter[Result any](ctx context.Context, execute Execute[Result], lease *Lease) error {
 	return enter(ctx, execute, lease, nil)
+}
+
+// EnterShared lets the current transaction read what a lease shares, and refuses it if a newer holder has written.
+// Later reads of the transaction see what no older holder can overwrite any more. Errors: those of Enter.
+func EnterShared[Result any](ctx context.Context, execute Execute[Result], lease *Lease) error {
+	return enterShared(ctx, execute, lease, nil)
+}
+
+// EnterSharedWithProof is EnterShared with the proof of EnterWithProof.
+func EnterSharedWithProof[Result any](ctx context.Context, execute Execute[Result], lease *Lease) error {
+	return enterShared(ctx, execute, lease, lease.id)
 }
 
 // EnterWithProof is Enter with the lease's ID as the proof that a gateway gave the token, for a database that requires
@@ -27,6 +38,9 @@ func EnterWithProof[Result any](ctx context.Context, execute Execute[Result], le
 }
 
 func enter[Result any](ctx context.Context, execute Execute[Result], lease *Lease, proof any) error {
+	if lease.mode == Shared {
+		return ErrSharedLease
+	}
 	if err := lease.Check(); err != nil {
 		return err
 	}
@@ -34,6 +48,22 @@ func enter[Result any](ctx context.Context, execute Execute[Result], lease *Leas
 	resources := arrayOf(lease.resources)
 	query := "select fencing.enter($1::text::text[], $2::bigint, $3::text)"
 	_, err := execute(ctx, query, resources, int64(lease.token), proof)
+	if err != nil || len(lease.shared) == 0 {
+		return GuardErrorOf(err)
+	}
+	return enterShared(ctx, execute, lease, proof)
+}
+
+func enterShared[Result any](ctx context.Context, execute Execute[Result], lease *Lease, proof any) error {
+	if err := lease.Check(); err != nil {
+		return err
+	}
+	shared := lease.shared
+	if lease.mode == Shared {
+		shared = lease.resources
+	}
+	query := "select fencing.enter_shared(name, $2::bigint, $3::text) from unnest($1::text::text[]) as name"
+	_, err := execute(ctx, query, arrayOf(shared), int64(lease.token), proof)
 	return GuardErrorOf(err)
 }
 
@@ -42,7 +72,7 @@ type Beginner interface {
 	BeginTx(ctx context.Context, options *sql.TxOptions) (*sql.Tx, error)
 }
 
-// InTransaction begins a transaction, enters the resources of the lease before anything is read, calls the function,
+// InTransaction begins a transaction, enters what the lease has or shares before anything is read, calls the function,
 // and commits; or rolls back if the function returns an error or panics. Errors of the guard are those of GuardErrorOf.
 func InTransaction(ctx context.Context, database Beginner, lease *Lease,
 	function func(ctx context.Context, tx *sql.Tx) error) error {
@@ -51,7 +81,11 @@ func InTransaction(ctx context.Context, database Beginner, lease *Lease,
 		return err
 	}
 	defer func() { _ = tx.Rollback() }() // without effect after a commit
-	if err := Enter(ctx, tx.ExecContext, lease); err != nil {
+	enter := Enter[sql.Result]
+	if lease.mode == Shared {
+		enter = EnterShared[sql.Result]
+	}
+	if err := enter(ctx, tx.ExecContext, lease); err != nil {
 		return err
 	}
 	if err := function(ctx, tx); err != nil {

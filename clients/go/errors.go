@@ -12,6 +12,10 @@ import (
 // of the time to wait.
 var ErrResourceLocked = errors.New("fencegate: another lease holds the resource")
 
+// ErrSharedLease is what errors.Is finds in the error of a write under a lease that only shares its resources, and of
+// Enter with one: it may read.
+var ErrSharedLease = errors.New("fencegate: the lease shares its resources, so that it may not write")
+
 // ErrReleased is the error of a lease that was released.
 var ErrReleased = errors.New("fencegate: the lease was released")
 
@@ -29,6 +33,7 @@ const (
 	slugNotCovered          = "resource-not-covered"
 	slugOverloaded          = "overloaded"
 	slugResourceLocked      = "resource-locked"
+	slugSharedLease         = "shared-lease"
 	slugShuttingDown        = "shutting-down"
 	slugStaleToken          = "stale-fencing-token"
 	slugStorageUnavailable  = "storage-unavailable"
@@ -65,9 +70,10 @@ func (problem *Problem) Error() string {
 	return fmt.Sprintf("fencegate: %d %s: %s", problem.Status, problem.Slug, problem.Detail)
 }
 
-// Is makes errors.Is(err, ErrResourceLocked) true for a locked resource.
+// Is makes errors.Is true for ErrResourceLocked and ErrSharedLease where the slug is theirs.
 func (problem *Problem) Is(target error) bool {
-	return target == ErrResourceLocked && problem.Slug == slugResourceLocked
+	return target == ErrResourceLocked && problem.Slug == slugResourceLocked ||
+		target == ErrSharedLease && problem.Slug == slugSharedLease
 }
 
 // number returns an integer among the members; zero if there is no such one.

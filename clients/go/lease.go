@@ -22,29 +22,6 @@ const (
 	releaseTime       = 5 * time.Second // for the release by WithLease
 )
 
-// LeaseOptions say how a lease is acquired and kept.
-type LeaseOptions struct {
-	// Also are further resources of the same lease: all of them or none. 64 with the first one, at most 4 KiB together.
-	Also []string
-	// AnyOf are resources of which the lease may have any one in place of the first one: the first that is free, which
-	// lease.Resources says. Not together with Also. 64 with the first one.
-	AnyOf []string
-	// TTL is how long the lease lasts without a renewal, at least 100 ms. Zero: the gateway's default.
-	TTL time.Duration
-	// Wait is how long Acquire and WithLease wait for the resource; longer than one request may wait, the request is
-	// repeated and keeps its place in the queue. Zero: until the context ends. TryAcquire does not wait.
-	Wait time.Duration
-	// Owner distinguishes the workers of a principal; the same owner that acquires the same resources again gets a
-	// further hold under the same token. Empty: none, and the lease is exclusive.
-	Owner string
-	// FenceOnGrant refuses every older token from the grant on, and not only from the first write.
-	FenceOnGrant bool
-	// NotRenewed lets the lease end after its ttl, unless Renew is called.
-	NotRenewed bool
-	// Seal makes the release seal the token in PostgreSQL, so that nothing can be written under it afterwards.
-	Seal bool
-}
-
 // Lease is the right to one or several resources for a limited time. A goroutine renews it each third of its ttl until
 // it is released or lost, and another one watches it by a stream of a gateway, which tells of its end at once.
 //
@@ -55,6 +32,8 @@ type Lease struct {
 	client    *Client
 	id        string
 	resources []string
+	mode      Mode
+	shared    []string
 	token     uint64
 	owner     string
 	ttl       time.Duration
@@ -86,6 +65,8 @@ type grant struct {
 	LeaseID      string   `json:"lease_id"`
 	Resource     string   `json:"resource"`
 	Resources    []string `json:"resources"`
+	Mode         Mode     `json:"mode"`
+	Shared       []string `json:"shared"`
 	FencingToken uint64   `json:"fencing_token"`
 	Owner        string   `json:"owner"`
 	TTLMs        int64    `json:"ttl_ms"`
@@ -105,6 +86,9 @@ func readGrant(answered *answer) (*grant, time.Time, error) {
 	if granted.Resource != "" {
 		granted.Resources = []string{granted.Resource}
 	}
+	if granted.Mode == "" {
+		granted.Mode = Exclusive
+	}
 	valid := time.Duration(*granted.ServedMs+*granted.ValidityMs) * time.Millisecond
 	return &granted, answered.sentAt.Add(valid), nil
 }
@@ -115,6 +99,8 @@ func newLease(client *Client, granted *grant, sentAt, validUntil time.Time, opti
 		client:     client,
 		id:         granted.LeaseID,
 		resources:  granted.Resources,
+		mode:       granted.Mode,
+		shared:     granted.Shared,
 		token:      granted.FencingToken,
 		owner:      granted.Owner,
 		ttl:        time.Duration(granted.TTLMs) * time.Millisecond,
@@ -144,6 +130,12 @@ func (lease *Lease) FencingToken() uint64 { return lease.token }
 
 // Resources returns the names of the resources.
 func (lease *Lease) Resources() []string { return append([]string(nil), lease.resources...) }
+
+// Mode returns how the lease has its Resources.
+func (lease *Lease) Mode() Mode { return lease.mode }
+
+// Shared returns what the lease shares beside its exclusive Resources.
+func (lease *Lease) Shared() []string { return append([]string(nil), lease.shared...) }
 
 // Owner returns the owner; empty if the lease has none.
 func (lease *Lease) Owner() string { return lease.owner }

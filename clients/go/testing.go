@@ -15,8 +15,9 @@ type Written struct {
 }
 
 // TestGateway is a gateway in memory, for the tests of services, with a clock that the test moves. Leases are exclusive
-// and have growing tokens; a write needs a live lease, and is applied once for its key. Operations are recorded and
-// change no rows: Results says what they lead to. A call that waits moves the clock and takes no time.
+// or shared and have growing tokens; a write needs a live lease that is not only shared, and is applied once for its
+// key. Operations are recorded and change no rows: Results says what they lead to. A call that waits moves the clock
+// and takes no time.
 //
 // Methods may be called by several goroutines; fields are set before the first call.
 type TestGateway struct {
@@ -30,7 +31,8 @@ type TestGateway struct {
 	token     uint64
 	holds     int
 	grants    map[string]*testGrant
-	fences    map[string]uint64
+	fences    map[string]uint64 // of writes
+	reads     map[string]uint64 // of reads under shared leases
 	kept      map[string]testOutcome
 	refusals  []testProblem
 	writes    []Written
@@ -41,7 +43,7 @@ type TestGateway struct {
 // NewTestGateway makes a gateway in memory.
 func NewTestGateway() *TestGateway {
 	return &TestGateway{Reads: map[string]any{}, time: time.Now(), grants: map[string]*testGrant{},
-		fences: map[string]uint64{}, kept: map[string]testOutcome{}}
+		fences: map[string]uint64{}, reads: map[string]uint64{}, kept: map[string]testOutcome{}}
 }
 
 // Client returns a client of this gateway.
@@ -88,7 +90,7 @@ func (gateway *TestGateway) Lose(resource string) {
 		for _, name := range lease.resources {
 			if name == resource {
 				gateway.mu.Lock()
-				delete(gateway.grants, lease.id)
+				gateway.end(gateway.grants[lease.id])
 				gateway.mu.Unlock()
 				lease.confirm()
 			}

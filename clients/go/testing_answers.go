@@ -16,12 +16,13 @@ import (
 const testTTL = 30 * time.Second
 
 type testGrant struct {
-	id        string
-	resources []string
-	token     uint64
-	owner     string
-	ttl       time.Duration
-	endsAt    time.Time
+	id      string
+	written []string // what the lease has exclusively
+	read    []string // what it shares
+	token   uint64
+	owner   string
+	ttl     time.Duration
+	endsAt  time.Time
 }
 
 type testOutcome struct {
@@ -39,6 +40,8 @@ type testBody struct {
 	Resource   string           `json:"resource"`
 	Fence      bool             `json:"fence_on_grant"`
 	Resources  []string         `json:"resources"`
+	Mode       Mode             `json:"mode"`
+	Shared     []string         `json:"shared"`
 	AnyOf      []string         `json:"any_of"`
 	Owner      string           `json:"owner"`
 	TTLMs      int64            `json:"ttl_ms"`
@@ -102,7 +105,7 @@ func (gateway *TestGateway) answer(request *http.Request, body *testBody, header
 			return refuse(slugLeaseLost, http.StatusGone, nil)
 		}
 		if request.Method == http.MethodDelete {
-			delete(gateway.grants, grant.id)
+			gateway.end(grant)
 			gateway.record("lease_released", grant, nil)
 			return http.StatusNoContent, nil
 		}
@@ -111,8 +114,10 @@ func (gateway *TestGateway) answer(request *http.Request, body *testBody, header
 		}
 		return http.StatusOK, grant.document()
 	}
-	if fencedBy := request.Header.Get("Fencing-Lease"); fencedBy != "" && gateway.live(fencedBy) == nil {
-		return refuse(slugLeaseLost, http.StatusGone, nil)
+	if fencedBy := request.Header.Get("Fencing-Lease"); fencedBy != "" {
+		if refusal := gateway.raiseFences(gateway.grants[fencedBy]); refusal != nil {
+			return refusal.status, *refusal
+		}
 	}
 	if found, isThere := gateway.Reads[path]; isThere {
 		return http.StatusOK, found
@@ -122,12 +127,26 @@ func (gateway *TestGateway) answer(request *http.Request, body *testBody, header
 
 func (grant *testGrant) document() map[string]any {
 	ms := grant.ttl.Milliseconds()
-	return map[string]any{"lease_id": grant.id, "resources": grant.resources, "fencing_token": grant.token,
+	document := map[string]any{"lease_id": grant.id, "resources": grant.written, "fencing_token": grant.token,
 		"owner": grant.owner, "ttl_ms": ms, "validity_ms": ms, "served_ms": 0}
+	if len(grant.written) == 0 {
+		document["resources"], document["mode"] = grant.read, Shared
+	} else if len(grant.read) > 0 {
+		document["shared"] = grant.read
+	}
+	return document
+}
+
+func (grant *testGrant) resources() []string {
+	return append(append([]string(nil), grant.written...), grant.read...)
+}
+
+func (grant *testGrant) excludes(other *testGrant) bool {
+	return overlap(grant.written, other.resources()) || overlap(grant.read, other.written)
 }
 
 func (gateway *TestGateway) acquire(body *testBody) (*testGrant, *testProblem) {
-	resources, ttl, token := body.Resources, time.Duration(body.TTLMs)*time.Millisecond, gateway.token+1
+	resources, ttl := body.Resources, time.Duration(body.TTLMs)*time.Millisecond
 	if body.Resource != "" {
 		resources = []string{body.Resource}
 	}
@@ -137,31 +156,71 @@ func (gateway *TestGateway) acquire(body *testBody) (*testGrant, *testProblem) {
 	if ttl == 0 {
 		ttl = testTTL
 	}
+	id := fmt.Sprintf("lease-%d", gateway.holds+1)
+	grant := &testGrant{id, resources, body.Shared, gateway.token + 1, body.Owner, ttl, gateway.time.Add(ttl)}
+	if body.Mode == Shared {
+		grant.written, grant.read = nil, resources
+	}
 	for id, held := range gateway.grants {
-		if gateway.live(id) == nil || !overlap(resources, held.resources) {
+		if gateway.live(id) == nil {
 			continue
 		}
-		if body.Owner == "" || body.Owner != held.owner || !reflect.DeepEqual(resources, held.resources) {
+		isSame := reflect.DeepEqual([][]string{grant.written, grant.read}, [][]string{held.written, held.read})
+		if isSame && body.Owner != "" && body.Owner == held.owner {
+			grant.token = held.token // a further hold
+		} else if grant.excludes(held) {
 			remaining := held.endsAt.Sub(gateway.time).Milliseconds()
 			return nil, &testProblem{slugResourceLocked, http.StatusLocked,
 				map[string]any{"remaining_ms": remaining, "max_wait_ms": 0}}
 		}
-		token = held.token // a further hold
 	}
-	if token > gateway.token {
-		gateway.token = token
+	if grant.token > gateway.token {
+		gateway.token = grant.token
 	}
 	gateway.holds++
-	grant := &testGrant{fmt.Sprintf("lease-%d", gateway.holds), resources, token, body.Owner, ttl, gateway.time.Add(ttl)}
 	gateway.grants[grant.id] = grant
 	gateway.record("lease_granted", grant, nil)
 	if body.Fence {
-		for _, name := range resources {
-			gateway.fences[name] = token
-		}
+		_ = gateway.raiseFences(grant)
 		gateway.record("fence_raised", grant, nil)
 	}
 	return grant, nil
+}
+
+// findRefusal returns why nothing may be done under a lease: its token is stale, or it is over, or was never granted.
+func (gateway *TestGateway) findRefusal(grant *testGrant) *testProblem {
+	if grant != nil {
+		for _, name := range grant.resources() {
+			if gateway.fences[name] > grant.token {
+				return &testProblem{slugStaleToken, http.StatusPreconditionFailed, nil}
+			}
+		}
+		for _, name := range grant.written {
+			if gateway.reads[name] > grant.token {
+				return &testProblem{slugStaleToken, http.StatusPreconditionFailed, nil}
+			}
+		}
+		if gateway.live(grant.id) != nil {
+			return nil
+		}
+	}
+	return &testProblem{slugLeaseLost, http.StatusGone, nil}
+}
+
+// raiseFences raises the fences of what a lease may write, and the read fences of what it shares.
+func (gateway *TestGateway) raiseFences(grant *testGrant) *testProblem {
+	if refusal := gateway.findRefusal(grant); refusal != nil {
+		return refusal
+	}
+	for _, name := range grant.written {
+		gateway.fences[name] = grant.token
+	}
+	for _, name := range grant.read {
+		if gateway.reads[name] < grant.token {
+			gateway.reads[name] = grant.token
+		}
+	}
+	return nil
 }
 
 // acquireAnyOf grants the first of the resources that is free; it is never a further hold.
@@ -171,7 +230,7 @@ func (gateway *TestGateway) acquireAnyOf(body *testBody) (*testGrant, *testProbl
 	for _, name := range body.AnyOf {
 		isHeld := false
 		for id, held := range gateway.grants {
-			isHeld = isHeld || gateway.live(id) != nil && overlap([]string{name}, held.resources)
+			isHeld = isHeld || gateway.live(id) != nil && overlap([]string{name}, held.resources())
 		}
 		if !isHeld {
 			one.Resource = name
@@ -196,10 +255,16 @@ func overlap(some, others []string) bool {
 func (gateway *TestGateway) live(id string) *testGrant {
 	grant := gateway.grants[id]
 	if grant != nil && !grant.endsAt.After(gateway.time) {
-		delete(gateway.grants, id)
 		return nil
 	}
 	return grant
+}
+
+// end ends a lease, whose token the fences still know; nil: there is none.
+func (gateway *TestGateway) end(grant *testGrant) {
+	if grant != nil {
+		grant.endsAt = gateway.time
+	}
 }
 
 func (gateway *TestGateway) write(body *testBody, key string, header http.Header) (int, any) {
@@ -210,22 +275,20 @@ func (gateway *TestGateway) write(body *testBody, key string, header http.Header
 		header.Set("Idempotency-Replayed", "true")
 		return http.StatusOK, kept.document
 	}
-	grant := gateway.live(body.LeaseID)
+	grant := gateway.grants[body.LeaseID]
 	if body.Lease != nil {
 		acquired, refusal := gateway.acquire(body.Lease)
 		if refusal != nil {
 			return refusal.status, *refusal
 		}
 		grant = acquired
-		delete(gateway.grants, grant.id)
+		defer gateway.end(grant)
 	}
-	if grant == nil {
-		return refuse(slugLeaseLost, http.StatusGone, nil)
+	if grant != nil && len(grant.written) == 0 {
+		return refuse(slugSharedLease, http.StatusForbidden, nil)
 	}
-	for _, resource := range grant.resources {
-		if gateway.fences[resource] > grant.token {
-			return refuse(slugStaleToken, http.StatusPreconditionFailed, nil)
-		}
+	if refusal := gateway.findRefusal(grant); refusal != nil {
+		return refusal.status, *refusal
 	}
 	if len(gateway.refusals) > 0 {
 		refusal := gateway.refusals[0]
@@ -234,17 +297,17 @@ func (gateway *TestGateway) write(body *testBody, key string, header http.Header
 	}
 	document := gateway.apply(grant, body.Operations, key)
 	if body.Then != "" {
-		delete(gateway.grants, grant.id)
+		gateway.end(grant)
 		document["released"] = true
 	}
 	return http.StatusOK, document
 }
 
 func (gateway *TestGateway) apply(grant *testGrant, operations []map[string]any, key string) map[string]any {
-	gateway.writes = append(gateway.writes, Written{grant.resources, grant.token, operations, key})
+	gateway.writes = append(gateway.writes, Written{grant.written, grant.token, operations, key})
+	_ = gateway.raiseFences(grant)
 	var fences []Fence
-	for _, resource := range grant.resources {
-		gateway.fences[resource] = grant.token
+	for _, resource := range grant.written {
 		fences = append(fences, Fence{resource, grant.token, grant.token})
 	}
 	results := []any{}
@@ -271,7 +334,11 @@ func (gateway *TestGateway) resultOf(operation map[string]any) any {
 }
 
 func (gateway *TestGateway) record(event string, grant *testGrant, writeID any) {
-	for _, resource := range grant.resources {
+	resources := grant.resources()
+	if event == "write_applied" {
+		resources = grant.written
+	}
+	for _, resource := range resources {
 		gateway.events = append(gateway.events, map[string]any{"id": len(gateway.events) + 1,
 			"at": gateway.time, "event": event, "resource": resource, "fencing_token": grant.token,
 			"owner": grant.owner, "write_id": writeID})

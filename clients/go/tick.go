@@ -15,14 +15,15 @@ const everyMin = time.Second
 // not while another caller holds the resource, or if a start less than half of every ago is recorded. A recorded start
 // counts, also if the function then fails. After another error of a gateway nothing was run.
 //
-// every is at least 1 s. If options.Wait is zero, the call does not wait; Owner, Also and AnyOf are not possible.
+// every is at least 1 s. If options.Wait is zero, the call does not wait; Owner, Also, AnyOf, Mode and Shared are not
+// possible.
 func (client *Client) RunOncePerTick(ctx context.Context, resource string, every time.Duration, options LeaseOptions,
 	function func(ctx context.Context, lease *Lease) error) (bool, error) {
 	if every < everyMin {
 		return false, errors.New("fencegate: every has to be at least 1 s")
 	}
-	if options.Owner != "" || len(options.Also) > 0 || len(options.AnyOf) > 0 {
-		return false, errors.New("fencegate: a tick cannot have Owner, Also or AnyOf")
+	if options.Owner != "" || options.Mode != "" || len(options.Also)+len(options.AnyOf)+len(options.Shared) > 0 {
+		return false, errors.New("fencegate: a tick cannot have Owner, Also, AnyOf, Mode or Shared")
 	}
 	options.FenceOnGrant = true
 	lease, err := client.acquire(ctx, resource, options, options.Wait)

@@ -222,7 +222,8 @@ func (client *Client) outcome(ctx context.Context, call request, writeID string)
 // effect: it comes after the search for a kept outcome.
 func isConclusive(err error) bool {
 	switch slugOf(err) {
-	case slugConstraintViolation, slugExpectationFailed, slugNotCovered, slugStaleToken, slugUnprocessable:
+	case slugConstraintViolation, slugExpectationFailed, slugNotCovered, slugSharedLease, slugStaleToken,
+		slugUnprocessable:
 		return true
 	}
 	return false

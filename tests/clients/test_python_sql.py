@@ -93,6 +93,24 @@ def test_transaction_changes_rows_of_the_leases_resources(
     assert len(written) == 1 and written[0].detail["direct"] is True
 
 
+def test_shared_resources_may_be_read_alone(
+    stack: Stack, client: fencegate.Client, open_session: Callable[[], Any], skus: list[str]
+) -> None:
+    written, read = (f"inventory/{sku}" for sku in skus)
+    with client.lease(written, shared=[read]) as lease, client.lease(read, mode="shared") as reader:
+        with closing(open_session()) as session, session.fenced(lease):
+            session.run(take(skus[0]))
+            session.run("commit")
+        for refused in (lease, reader):
+            with closing(open_session()) as session, pytest.raises((errors.ChangeNotCovered, errors.EnterRequired)):
+                with session.fenced(refused):
+                    session.run(take(skus[1]))
+        assert [stock_of(stack, sku) for sku in skus] == [9, 10]
+        with pytest.raises(psycopg2.Error, match="stale") as older:
+            stack.query("select fencing.enter(%s, %s)", (read, lease.fencing_token - 1))
+        assert older.value.pgcode == "FG412"
+
+
 def test_refusals_of_the_guard_have_exceptions(
     stack: Stack, client: fencegate.Client, open_session: Callable[[], Any], skus: list[str]
 ) -> None:

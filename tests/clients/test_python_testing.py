@@ -29,10 +29,10 @@ class Waiting:
 
         def run(*arguments: Any, **options: Any) -> Any:
             found = self.loop.run_until_complete(call(*arguments, **options))
-            return Waiting(found, self.loop) if name == "lease" else found
+            return Waiting(found, self.loop) if name in ("lease", "adopt") else found
 
         value = getattr(self.client, name)
-        calls = ("lease", "write", "one_shot_write", "get", "release", "run_once_per_tick")
+        calls = ("lease", "adopt", "write", "one_shot_write", "get", "release", "run_once_per_tick")
         return run if name in calls else value
 
 
@@ -99,6 +99,41 @@ def test_any_of_gives_each_caller_another_resource(client: Any) -> None:
     assert again.resources == leases[1].resources and again.fencing_token > leases[1].fencing_token
     for lease in (leases[0], again):
         lease.release()
+
+
+def test_readers_share_a_resource_and_exclude_its_writer(client: Any) -> None:
+    name, other = new_resource(), new_resource()
+    older = client.lease(name, ttl=20)
+    client.adopt(older.lease_id).release()
+    reader = client.lease(name, mode="shared", ttl=20, fence_on_grant=True, wait=5)
+    both_kinds = client.lease(other, shared=[name], ttl=20)
+    assert (reader.resources, reader.mode, reader.shared) == ((name,), "shared", ())
+    assert (both_kinds.resources, both_kinds.mode, both_kinds.shared) == ((other,), "exclusive", (name,))
+    for wanted in ({"any_of": [name, other]}, {"resources": [name]}):
+        with pytest.raises(errors.ResourceLocked):
+            client.lease(*wanted.pop("resources", []), **wanted)
+    with pytest.raises((errors.StaleFencingToken, errors.LeaseLost)):  # it may know the end of its lease
+        older.write(OPERATION)
+    with pytest.raises(errors.SharedLease):
+        reader.write(OPERATION)
+    for lease in (reader, both_kinds):
+        lease.check()
+        lease.release()
+    writer = client.lease(name, wait=5)
+    assert writer.fencing_token > reader.fencing_token
+    with pytest.raises(errors.ResourceLocked):
+        client.lease(name, mode="shared")
+    writer.release()
+
+
+def test_sharing_that_cannot_be_is_refused_by_name(client: Any) -> None:
+    for options, named in (
+        ({"mode": "shared", "seal": True}, "seal"),
+        ({"mode": "read"}, "mode"),
+        ({"shared": "a"}, "shared"),
+    ):
+        with pytest.raises(ValueError, match=named):
+            client.lease(new_resource(), **options)
 
 
 def test_write_is_applied_once_for_its_key(client: Any) -> None:
@@ -214,6 +249,22 @@ def test_writes_are_refused_as_the_test_says(kind: str) -> None:
         assert lease.lost.is_set()
         client.lease("a").write(OPERATION, idempotency_key="k")
         assert [(each.fencing_token, each.idempotency_key) for each in gateway.writes] == [(4, "k")]
+
+
+@both
+def test_fenced_read_refuses_older_writers_and_late_readers(kind: str) -> None:
+    with in_memory(kind) as (gateway, client):
+        gateway.reads["/v1/tables/inventory"] = []
+        older = client.lease("a")
+        client.adopt(older.lease_id).release()
+        reader = client.lease("b", shared=["a"])
+        assert client.get("/v1/tables/inventory", lease=reader) == []
+        with pytest.raises(errors.StaleFencingToken):
+            older.write(OPERATION)
+        gateway.raise_fence("a")
+        with pytest.raises(errors.StaleFencingToken):
+            client.get("/v1/tables/inventory", lease=reader)
+        assert not gateway.writes and reader.lost.is_set()
 
 
 def test_reads_and_history_are_those_of_the_test() -> None:

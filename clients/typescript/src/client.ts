@@ -6,7 +6,7 @@ import {FencegateError} from './errors.js';
 import {LeaseLostError, ResourceLockedError} from './generated/problems.js';
 import type {components} from './generated/schema.js';
 import {readHistory, type HistoryFilters, type HistoryItem} from './history.js';
-import {isLease, Lease} from './lease.js';
+import {isLease, Lease, type LeaseMode} from './lease.js';
 import {beginTick, EVERY_MIN} from './tick.js';
 import {now, pause} from './time.js';
 import {newKey, sendWrite, waitForLease, type Operation, type WriteApplied, type WriteOptions} from './writes.js';
@@ -30,6 +30,10 @@ export interface LeaseOptions {
   owner?: string;
   /** Whether PostgreSQL refuses all older tokens from the grant on, and not only from the first write on. */
   fenceOnGrant?: boolean;
+  /** shared: any number of leases have the resources together, to read, while none has them exclusively. */
+  mode?: LeaseMode;
+  /** Resources that the lease shares so, beside its exclusive ones. */
+  shared?: readonly string[];
   /**
    * Aborts waiting for the lease, so that it is not left held if it is granted just then, and the signal of the lease.
    */
@@ -60,6 +64,11 @@ function checkWait(waitMs: number): number {
 /** Any one of several resources: the lease is on the first that is free, which its `resources` says. */
 export interface AnyOf {
   readonly anyOf: readonly string[];
+}
+
+/** Returns the members of a request for a lease that say what it shares. */
+function sharing({mode, shared}: LeaseOptions) {
+  return {...(mode === 'shared' && {mode}), ...(shared?.length && {shared: [...shared]})};
 }
 
 /** Returns the members of a request for a lease. */
@@ -104,8 +113,8 @@ export class Fencegate {
         try {
           const {data, sentAt} = await waitForLease(() => until, signal, wait => {
             const names = isAnyOf(resource) ? wantedAnyOf(resource, options) : wanted(resource, options);
-            const sent = {...names, wait_ms: wait,
-              ...(fenceOnGrant !== undefined && {fence_on_grant: fenceOnGrant})};
+            const sent = {...names, ...sharing(options), wait_ms: wait,
+              ...(fenceOnGrant !== undefined && {fence_on_grant: fenceOnGrant})} as LeaseRequest;
             const send =
               (attempt: Attempt) => this.#calls.http.POST('/v1/leases', {params, body: (body = sent), ...attempt});
             return this.#calls.run(send, {signal, isExpected: isLease, waitMs: wait});
@@ -161,6 +170,8 @@ export class Fencegate {
    */
   async withLease<T>(resource: string | readonly string[] | AnyOf, options: WithLeaseOptions,
       work: (lease: Lease) => Promise<T> | T): Promise<T> {
+    if (options.seal && options.mode === 'shared')
+      throw new TypeError('seal: a lease that only shares its resources has nothing to seal');
     return this.#use(await this.acquire(resource, options), options.seal ?? false, work);
   }
 

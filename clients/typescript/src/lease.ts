@@ -8,6 +8,9 @@ import type {components} from './generated/schema.js';
 import {now, pause, startTimer, stopTimer} from './time.js';
 import {sendWrite, type LeaseWriteOptions, type Operation, type WriteApplied} from './writes.js';
 
+/** How a lease has its resources: alone, or together with others that read. */
+export type LeaseMode = 'exclusive' | 'shared';
+
 type LeaseAnswer = components['schemas']['lease'];
 /** Undefined if the lease has ended. */
 type ReleaseAnswer = components['schemas']['remaining_holds'] | undefined;
@@ -32,6 +35,10 @@ export class Lease {
   readonly fencingToken: number;
   /** The resources of the lease in order of their names. */
   readonly resources: readonly string[];
+  /** How the lease has them. */
+  readonly mode: LeaseMode;
+  /** What the lease shares beside exclusive resources. */
+  readonly shared: readonly string[];
   /** Aborted when the lease is lost, with the reason, or when the signal given to the call is aborted. */
   readonly signal: AbortSignal;
 
@@ -60,6 +67,8 @@ export class Lease {
     this.leaseId = granted.lease_id;
     this.fencingToken = granted.fencing_token;
     this.resources = 'resources' in granted ? granted.resources : [granted.resource];
+    this.mode = granted.mode ?? 'exclusive';
+    this.shared = granted.shared ?? [];
     this.#ttlMs = granted.ttl_ms;
     this.#validUntil = endOfValidity(granted, sentAt);
     this.signal = this.#aborting.signal;

@@ -1,6 +1,7 @@
 // A gateway in memory, for the tests of services that use the client.
 
 import {Fencegate} from './client.js';
+import type {LeaseMode} from './lease.js';
 import {setClock} from './time.js';
 import type {Operation, WriteApplied} from './writes.js';
 
@@ -14,7 +15,9 @@ export interface Written {
 
 interface Grant {
   readonly leaseId: string;
-  readonly resources: readonly string[];
+  /** What the lease has exclusively, and what it shares. */
+  readonly written: readonly string[];
+  readonly read: readonly string[];
   readonly fencingToken: number;
   readonly owner: string | undefined;
   readonly ttlMs: number;
@@ -31,6 +34,8 @@ interface Body {
   resource?: string;
   resources?: string[];
   any_of?: string[];
+  mode?: LeaseMode;
+  shared?: string[];
   fence_on_grant?: boolean;
   owner?: string;
   ttl_ms?: number;
@@ -62,9 +67,16 @@ function problem(slug: string, status: number, members: object = {}): Response {
     ...(slug === 'resource-locked' && {'retry-after': '1'})});
 }
 
+const namesOf = ({written, read}: Pick<Grant, 'written' | 'read'>) => [...written, ...read];
+
+function excludes(one: Pick<Grant, 'written' | 'read'>, other: Pick<Grant, 'written' | 'read'>): boolean {
+  return one.written.some(name => namesOf(other).includes(name)) || one.read.some(name => other.written.includes(name));
+}
+
 /**
  * A gateway in memory, with a clock that the test moves, also for all other clients of this program.
- * Leases are exclusive and have growing tokens; a write needs a live lease, and is applied once for its key.
+ * Leases are exclusive or shared and have growing tokens; a write needs a live lease that is not only shared,
+ * and is applied once for its key.
  * Operations are recorded and change no rows: `results` says what they lead to.
  */
 export class TestGateway {
@@ -84,6 +96,8 @@ export class TestGateway {
   #holds = 0;
   readonly #grants = new Map<string, Grant>();
   readonly #fences = new Map<string, number>();
+  /** Of reads under shared leases. */
+  readonly #readFences = new Map<string, number>();
   readonly #kept = new Map<string, {operations: string; document: object}>();
   readonly #refusals: Response[] = [];
   readonly #events: Record<string, unknown>[] = [];
@@ -130,7 +144,7 @@ export class TestGateway {
   async lose(resource: string): Promise<void> {
     await settle();
     for (const grant of this.#grants.values()) {
-      if (!grant.resources.includes(resource)) continue;
+      if (!namesOf(grant).includes(resource)) continue;
       grant.stream?.enqueue(new TextEncoder().encode('event: lost\n\n'));
       this.#end(grant);
     }
@@ -165,7 +179,12 @@ export class TestGateway {
     }
     if (pathname.startsWith('/v1/leases/')) return this.#onLease(request, pathname);
     const fencedBy = request.headers.get('fencing-lease');
-    if (fencedBy !== null && !this.#live(fencedBy)) return problem('lease-lost', 410);
+    if (fencedBy !== null) {
+      const reader = this.#grants.get(fencedBy);
+      const refusal = this.#findRefusal(reader);
+      if (refusal) return refusal;
+      this.#raiseFences(reader as Grant);
+    }
     return this.reads.has(pathname) ? answer(200, this.reads.get(pathname)) : problem('not-found', 404);
   }
 
@@ -190,36 +209,54 @@ export class TestGateway {
   #acquire({any_of: anyOf, ...body}: Body): Grant | Response {
     if (!anyOf) return this.#acquireAll(body);
     const isFree = (name: string) =>
-      ![...this.#grants.values()].some(held => held.resources.includes(name) && this.#live(held.leaseId));
+      ![...this.#grants.values()].some(held => namesOf(held).includes(name) && this.#live(held.leaseId));
     const resource = anyOf.find(isFree);
     // Refused, never a further hold: without the owner.
     return this.#acquireAll(resource === undefined ? {resource: anyOf[0] as string} : {...body, resource});
   }
 
-  #acquireAll({resource, resources = [resource as string], owner, ttl_ms: ttlMs = TTL,
+  #acquireAll({resource, resources = [resource as string], mode, shared = [], owner, ttl_ms: ttlMs = TTL,
     fence_on_grant: isFencing = false}: Body): Grant | Response {
+    const names = mode === 'shared' ? {written: [], read: resources} : {written: resources, read: shared};
     let token = this.#token + 1;
-    for (const held of [...this.#grants.values()]) {
-      if (!this.#live(held.leaseId) || !held.resources.some(name => resources.includes(name))) continue;
-      if (owner === undefined || held.owner !== owner || String(held.resources) !== String(resources))
+    for (const held of this.#grants.values()) {
+      if (!this.#live(held.leaseId)) continue;
+      const isSame = String([held.written, '/', held.read]) === String([names.written, '/', names.read]);
+      if (owner !== undefined && held.owner === owner && isSame) token = held.fencingToken; // a further hold
+      else if (excludes(names, held))
         return problem('resource-locked', 423, {remaining_ms: held.endsAt - this.#time, max_wait_ms: 0});
-      token = held.fencingToken; // a further hold
     }
     this.#token = Math.max(this.#token, token);
     this.#holds += 1;
     const leaseId = `lease-${this.#holds}`;
-    const grant: Grant = {leaseId, resources, fencingToken: token, owner, ttlMs, endsAt: this.#time + ttlMs};
+    const grant: Grant = {leaseId, ...names, fencingToken: token, owner, ttlMs, endsAt: this.#time + ttlMs};
     this.#grants.set(leaseId, grant);
     this.#record('lease_granted', grant);
     if (isFencing) {
-      for (const name of resources) this.#fences.set(name, token);
+      this.#raiseFences(grant);
       this.#record('fence_raised', grant);
     }
     return grant;
   }
 
-  #show({leaseId, resources, fencingToken, owner, ttlMs}: Grant): Response {
-    const names = resources.length === 1 ? {resource: resources[0]} : {resources};
+  /** Returns why nothing may be done under a lease: its token is stale, or it is over, or was never granted. */
+  #findRefusal(grant: Grant | undefined): Response | undefined {
+    const isBelow = (fences: Map<string, number>) => (name: string) =>
+      (fences.get(name) ?? 0) > (grant as Grant).fencingToken;
+    if (grant && (namesOf(grant).some(isBelow(this.#fences)) || grant.written.some(isBelow(this.#readFences))))
+      return problem('stale-fencing-token', 412);
+    return grant && this.#live(grant.leaseId) ? undefined : problem('lease-lost', 410);
+  }
+
+  #raiseFences({written, read, fencingToken}: Grant): void {
+    for (const name of written) this.#fences.set(name, fencingToken);
+    for (const name of read) this.#readFences.set(name, Math.max(fencingToken, this.#readFences.get(name) ?? 0));
+  }
+
+  #show({leaseId, written, read, fencingToken, owner, ttlMs}: Grant): Response {
+    const resources = written.length ? written : read;
+    const names = {...(resources.length === 1 ? {resource: resources[0]} : {resources}),
+      ...(!written.length ? {mode: 'shared'} : read.length && {shared: read})};
     return answer(201, {...names, lease_id: leaseId, fencing_token: fencingToken, owner, ttl_ms: ttlMs,
       validity_ms: ttlMs, served_ms: 0});
   }
@@ -230,24 +267,20 @@ export class TestGateway {
       return kept.operations === JSON.stringify(operations)
         ? answer(200, kept.document, {'idempotency-replayed': 'true'}) : problem('idempotency-mismatch', 422);
     }
-    const grant = lease ? this.#acquire(lease) : this.#live(leaseId);
-    if (!grant) return problem('lease-lost', 410);
+    const grant = lease ? this.#acquire(lease) : this.#grants.get(leaseId);
     if (grant instanceof Response) return grant;
-    if (lease) this.#end(grant);
-    if (grant.resources.some(name => (this.#fences.get(name) ?? 0) > grant.fencingToken))
-      return problem('stale-fencing-token', 412);
-    if (then && !this.#refusals.length) this.#end(grant);
-    return this.#refusals.shift() ?? this.#apply(grant, operations, key, then && {released: true});
+    if (grant && !grant.written.length) return problem('shared-lease', 403);
+    const refusal = this.#findRefusal(grant) ?? this.#refusals.shift();
+    if (grant && (lease || (then && !refusal))) this.#end(grant);
+    return refusal ?? this.#apply(grant as Grant, operations, key, then && {released: true});
   }
 
   #apply(grant: Grant, operations: Operation[], idempotencyKey: string | undefined,
       more: object = {}): Response {
-    const {resources, fencingToken: token} = grant;
+    const {written: resources, fencingToken: token} = grant;
     this.writes.push({resources, fencingToken: token, operations, idempotencyKey});
-    const fences = resources.map(resource => {
-      this.#fences.set(resource, token);
-      return {resource, fencing_token: token, last_fencing_token: token};
-    });
+    this.#raiseFences(grant);
+    const fences = resources.map(resource => ({resource, fencing_token: token, last_fencing_token: token}));
     const writeId = `write-${this.writes.length}`;
     this.#record('write_applied', grant, writeId);
     const results = operations.map(operation => this.results(operation));
@@ -263,14 +296,16 @@ export class TestGateway {
     return undefined;
   }
 
+  /** Ends a lease, whose token the fences still know. */
   #end(grant: Grant): void {
-    this.#grants.delete(grant.leaseId);
+    grant.endsAt = Math.min(grant.endsAt, this.#time);
     grant.stream?.close();
     delete grant.stream;
   }
 
-  #record(event: string, {resources, fencingToken, owner}: Grant, writeId: string | null = null): void {
-    for (const resource of resources) {
+  #record(event: string, grant: Grant, writeId: string | null = null): void {
+    const {fencingToken, owner} = grant;
+    for (const resource of writeId === null ? namesOf(grant) : grant.written) {
       this.#events.push({id: this.#events.length + 1, at: new Date(this.#time).toISOString(), event, resource,
         fencing_token: fencingToken, owner, write_id: writeId});
     }

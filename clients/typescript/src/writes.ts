@@ -4,7 +4,7 @@ import {mayBeExecuted, type Calls} from './calls.js';
 import {OutcomeUnknownError, ProblemError} from './errors.js';
 import {
   ConstraintViolationError, ExpectationFailedError, InvalidRequestError, ResourceLockedError, ResourceNotCoveredError,
-  StaleFencingTokenError, UnprocessableError,
+  SharedLeaseError, StaleFencingTokenError, UnprocessableError,
 } from './generated/problems.js';
 import type {components} from './generated/schema.js';
 import {isHistoryPage} from './history.js';
@@ -21,8 +21,8 @@ const LONGEST_POLL = 1000;
  * With one of these a gateway answers a write that was tried before only if no attempt took effect:
  * they come after the search for a kept outcome.
  */
-const CONCLUSIVE = [ConstraintViolationError, ExpectationFailedError, ResourceNotCoveredError, StaleFencingTokenError,
-  UnprocessableError];
+const CONCLUSIVE = [ConstraintViolationError, ExpectationFailedError, ResourceNotCoveredError, SharedLeaseError,
+  StaleFencingTokenError, UnprocessableError];
 const isConclusive = (fault: unknown) => CONCLUSIVE.some(kind => fault instanceof kind);
 
 export interface WriteOptions {

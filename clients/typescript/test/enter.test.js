@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import {after, before, test} from 'node:test';
 import pg from 'pg';
-import {enter, LeaseLostError} from '@fencegate/client';
+import {enter, enterShared, LeaseLostError} from '@fencegate/client';
 import {aborted, clientOf, eventually, newOrder, newResource} from './support/stack.js';
 
 const client = clientOf();
@@ -66,6 +66,26 @@ test('enter_of_older_holder_then_refused_by_postgresql', async () => {
   await assert.rejects(inTransaction(() => enter(connection, unchecked)), fault => fault.code === 'FG412');
   await newer.release();
   await assert.rejects(older.release(), LeaseLostError);
+});
+
+test('enter_shared_then_rows_may_be_read_alone', async () => {
+  const [order, read] = [newOrder(), newOrder()];
+  const mixed = await client.acquire(`orders/${order}`, {shared: [`orders/${read}`]});
+  const reader = await client.acquire(`orders/${read}`, {mode: 'shared'});
+  await inTransaction(async () => {
+    await enter(connection, mixed);
+    await insert(order);
+  });
+  await assert.rejects(enter(connection, reader), {name: 'TypeError', message: /enterShared/});
+  await inTransaction(() => enterShared(connection, reader, {proof: true}));
+  for (const lease of [mixed, reader])
+    await assert.rejects(inTransaction(async () => {
+      await enterShared(connection, lease);
+      await insert(read);
+    }), fault => fault.code === 'FG428' || fault.code === 'FG403');
+  const older = {resources: [`orders/${read}`], fencingToken: mixed.fencingToken - 1, leaseId: ''};
+  await assert.rejects(inTransaction(() => enter(connection, older)), fault => fault.code === 'FG412');
+  await Promise.all([mixed.release(), reader.release()]);
 });
 
 test('enter_waits_for_older_holder_and_what_is_read_then_is_new', async () => {

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import {randomUUID} from 'node:crypto';
 import {test} from 'node:test';
 import {ExpectationFailedError, IdempotencyMismatchError, LeaseLostError,
-  ResourceLockedError, StaleFencingTokenError} from '@fencegate/client';
+  ResourceLockedError, SharedLeaseError, StaleFencingTokenError} from '@fencegate/client';
 import {TestGateway} from '@fencegate/client/testing';
 import {clientOf, newResource} from './support/stack.js';
 
@@ -61,6 +61,29 @@ for (const [place, run] of Object.entries(places)) {
     await first.release();
     second.check();
     await second.release();
+  }));
+
+  test(`readers_at_${place}_gateway_share_and_exclude_a_writer`, () => run(async client => {
+    const [name, other, options] = [newResource(), newResource(), {ttlMs: 20_000, waitMs: 5000}];
+    const older = await client.acquire(name, options);
+    await (await client.adopt(older.leaseId)).release();
+    const reader = await client.acquire(name, {...options, mode: 'shared', fenceOnGrant: true});
+    const mixed = await client.acquire(other, {...options, shared: [name]});
+    assert.deepEqual([reader.resources, reader.mode, reader.shared], [[name], 'shared', []]);
+    assert.deepEqual([mixed.resources, mixed.mode, mixed.shared], [[other], 'exclusive', [name]]);
+    for (const wanted of [name, {anyOf: [other, name]}])
+      await assert.rejects(client.acquire(wanted), ResourceLockedError);
+    await assert.rejects(older.write([OPERATION]), // it may know the end of its lease
+      fault => fault instanceof StaleFencingTokenError || fault instanceof LeaseLostError);
+    await assert.rejects(reader.write([OPERATION]), SharedLeaseError);
+    reader.check();
+    await Promise.all([reader.release(), mixed.release()]);
+    const writer = await client.acquire(name, options);
+    assert.ok(writer.fencingToken > reader.fencingToken);
+    await assert.rejects(client.acquire(name, {mode: 'shared'}), ResourceLockedError);
+    await writer.release();
+    await assert.rejects(client.withLease(name, {mode: 'shared', seal: true}, () => undefined),
+      {name: 'TypeError', message: /^seal/});
   }));
 
   test(`write_at_${place}_gateway_is_applied_once_for_its_key`, () => run(async client => {
@@ -130,6 +153,20 @@ test('writes_are_refused_as_the_test_says', () => inMemory(async (gateway, clien
   await lease.release().catch(() => undefined);
   await client.withLease('a', {}, ({write}) => write([OPERATION], {idempotencyKey: 'k'}));
   assert.deepEqual(gateway.writes.map(each => [each.fencingToken, each.idempotencyKey]), [[4, 'k']]);
+}));
+
+test('fenced_read_refuses_older_writers_and_late_readers', () => inMemory(async (gateway, client) => {
+  gateway.reads.set('/v1/tables/inventory', []);
+  const older = await client.acquire('a');
+  await client.http.DELETE('/v1/leases/{lease_id}', {params: {path: {lease_id: older.leaseId}}});
+  const reader = await client.acquire('b', {shared: ['a']});
+  const read = async () => (await client.http.GET('/v1/tables/{table}',
+    {params: {path: {table: 'inventory'}, header: {'Fencing-Lease': reader.leaseId}}})).response.status;
+  assert.equal(await read(), 200);
+  const body = {lease_id: older.leaseId, operations: [OPERATION]};
+  assert.equal((await client.http.POST('/v1/writes', {body})).response.status, 412);
+  gateway.raiseFence('a');
+  assert.equal(await read(), 412);
 }));
 
 test('reads_and_history_are_those_of_the_test', () => inMemory(async (gateway, client) => {

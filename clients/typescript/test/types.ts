@@ -35,6 +35,10 @@ export async function typed(pool: pg.PoolClient): Promise<void> {
   const unknown: Operation = {upsert: 'inventory'};
   // @ts-expect-error: an unknown option
   await client.withLease('a', {ttl: 1}, () => unknown);
+  // @ts-expect-error: an unknown mode
+  await client.acquire('a', {mode: 'read'});
+  // @ts-expect-error: a write of its own has no shared lease
+  await client.oneShotWrite('a', [], {mode: 'shared'});
   // @ts-expect-error: an unknown event
   client.history({event: 'nothing'});
 }

@@ -26,7 +26,8 @@ class Scenario:
     commands: a part of each, where a function says whether a value is right.
     `requests`: how often each call has come, by the number of the gateway where there are two.
     `one_key`: calls whose requests all have the same Idempotency-Key.
-    `waits`: the wait_ms of each acquisition. `any_of`: that of each acquisition and cancellation.
+    `waits`: the wait_ms of each acquisition. `names`: the members of each acquisition and cancellation that say what
+    the lease is on; `resources` of one name is `resource`.
     `pause_ms`: the least time between the first two requests.
     `unreachable`: the client has the address of nothing. `after`: the Last-Event-ID of each stream of the history.
     `queries`: the parameters of each request for the history. `then`: that of each write.
@@ -39,7 +40,7 @@ class Scenario:
     requests: dict[Any, Any] = field(default_factory=dict)
     one_key: tuple[str, ...] = ()
     waits: Optional[list[int]] = None
-    any_of: Optional[list[str]] = None
+    names: Optional[dict[str, Any]] = None
     pause_ms: int = 0
     retry_for_ms: int = 10_000
     unreachable: bool = False
@@ -69,11 +70,9 @@ class Scenario:
         waits = [(each.body or {}).get("wait_ms") for each in asked if each.call == "acquire"]
         if self.waits is not None and waits != self.waits:
             faults.append(f"wait_ms was {waits}")
-        names = [each.body or {} for each in asked if each.call in ("acquire", "cancel")]
-        if self.any_of and not all(
-            body.get("any_of") == self.any_of and not {"resource", "resources"} & set(body) for body in names
-        ):
-            faults.append(f"the bodies are {names}")
+        names = [names_in(each.body) for each in asked if each.call in ("acquire", "cancel")]
+        if self.names is not None and names != [self.names] * len(names):
+            faults.append(f"the names are {names}")
         after = [each.after for each in asked if each.call == "follow"]
         if self.after is not None and after != self.after:
             faults.append(f"Last-Event-ID was {after}")
@@ -91,6 +90,13 @@ class Scenario:
         if self.pause_ms and (asked[1].at - asked[0].at) * 1000 < self.pause_ms:
             faults.append(f"the second request came {asked[1].at - asked[0].at} s after the first")
         return faults
+
+
+def names_in(body: dict[str, Any]) -> dict[str, Any]:
+    found = {name: body[name] for name in ("resource", "resources", "any_of", "mode", "shared") if name in body}
+    if len(found.get("resources", ())) == 1:
+        found["resource"] = found.pop("resources")[0]
+    return found
 
 
 # Commands and outcomes

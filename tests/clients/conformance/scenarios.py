@@ -29,6 +29,7 @@ from .scenario import (
     sleep,
 )
 from .scripted_gateway import DROP, HANG, Answer, applied, events, followed, granted, of_proxy, page, problem
+from .sharing import SHARING
 from .ticks import TICKS
 
 SCENARIOS = {
@@ -153,8 +154,9 @@ SCENARIOS = {
         {"acquire": 2},
         ("acquire",),
         [0, 200],
-        any_of=["b", "a"],
+        names={"any_of": ["b", "a"]},
     ),
+    **SHARING,
     "acquisition_that_is_given_up_is_cancelled_by_its_key": Scenario(
         "Keys",
         [{**ACQUIRE, "cancel_after_ms": 1_500}, sleep(2_500)],
@@ -361,6 +363,7 @@ SCENARIOS = {
         )
         for status, slug, outcome in [
             (403, "resource-not-covered", refused("resource-not-covered")),
+            (403, "shared-lease", refused("shared-lease")),
             (409, "constraint-violation", refused("constraint-violation")),
             (409, "expectation-failed", refused("expectation-failed")),
             (412, "stale-fencing-token", {"error": "stale"}),

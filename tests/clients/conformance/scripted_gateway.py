@@ -63,6 +63,7 @@ def granted(
     served_ms: int = 0,
     token: int = 2**53 - 1,
     resource: str = "a",
+    **sharing: Any,
 ) -> Answer:
     """A lease, or its renewal, with the largest token unless it is given."""
     document = {
@@ -72,6 +73,7 @@ def granted(
         "ttl_ms": ttl_ms,
         "validity_ms": ttl_ms if validity_ms is None else validity_ms,
         "served_ms": served_ms,
+        **sharing,
     }
     return Answer(201, document, delay_ms=delay_ms)
 

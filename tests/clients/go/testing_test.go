@@ -51,6 +51,71 @@ func TestContractOwnerGetsFurtherHolds(t *testing.T) {
 	})
 }
 
+func TestContractReadersShareAResourceAndExcludeItsWriter(t *testing.T) {
+	eachPlace(t, func(t *testing.T, made *fencegate.Client, sku string) {
+		ctx, name := background(t), "inventory/"+sku
+		try := func(resource string, options fencegate.LeaseOptions) *fencegate.Lease {
+			options.TTL, options.Wait = 20*time.Second, 5*time.Second
+			lease, err := made.Acquire(ctx, resource, options)
+			must(t, err)
+			return lease
+		}
+		older := try(name, fencegate.LeaseOptions{})
+		adopted, err := made.Adopt(ctx, older.LeaseID(), fencegate.LeaseOptions{})
+		must(t, err)
+		must(t, adopted.Release(ctx))
+		reader := try(name, fencegate.LeaseOptions{Mode: fencegate.Shared, FenceOnGrant: true})
+		mixed := try(name+"/order", fencegate.LeaseOptions{Shared: []string{name}})
+		expect(t, reader.Mode() == fencegate.Shared && reader.Resources()[0] == name && reader.Shared() == nil, "%v", reader)
+		expect(t, mixed.Mode() == fencegate.Exclusive && mixed.Shared()[0] == name, "%v", mixed)
+		for _, options := range []fencegate.LeaseOptions{{}, {AnyOf: []string{name + "/order"}}} {
+			_, err := made.TryAcquire(ctx, name, options)
+			expect(t, errors.Is(err, fencegate.ErrResourceLocked), "%v", err)
+		}
+		_, err = older.Write(ctx, sell(sku))
+		var stale *fencegate.StaleFencingTokenError
+		var lost *fencegate.LeaseLostError // it may know the end of its lease
+		expect(t, errors.As(err, &stale) || errors.As(err, &lost), "%v", err)
+		_, err = reader.Write(ctx, sell(sku))
+		expect(t, errors.Is(err, fencegate.ErrSharedLease) && expectProblem(t, err, "shared-lease").Status == 403, "%v", err)
+		must(t, reader.Check())
+		must(t, reader.Release(ctx))
+		must(t, mixed.Release(ctx))
+		writer := try(name, fencegate.LeaseOptions{})
+		expect(t, writer.FencingToken() > reader.FencingToken(), "%v", writer)
+		_, err = made.TryAcquire(ctx, name, fencegate.LeaseOptions{Mode: fencegate.Shared})
+		expect(t, errors.Is(err, fencegate.ErrResourceLocked), "%v", err)
+		must(t, writer.Release(ctx))
+	})
+}
+
+func TestFencedReadRefusesOlderWritersAndLateReaders(t *testing.T) {
+	gateway, ctx := fencegate.NewTestGateway(), background(t)
+	made := gateway.Client()
+	gateway.Reads["/v1/tables/inventory"] = []any{}
+	older := hold(t, made, "a", fencegate.LeaseOptions{})
+	adopted, err := made.Adopt(ctx, older.LeaseID(), fencegate.LeaseOptions{})
+	must(t, err)
+	must(t, adopted.Release(ctx))
+	reader := hold(t, made, "b", fencegate.LeaseOptions{Shared: []string{"inventory/a"}})
+	read := func() error {
+		var rows []any
+		return made.Get(ctx, "/v1/tables/inventory", nil, reader, &rows)
+	}
+	must(t, read())
+	var stale *fencegate.StaleFencingTokenError
+	_, err = older.Write(ctx, sell("a"))
+	expect(t, errors.As(err, &stale) && len(gateway.Writes()) == 0, "%v", err)
+	gateway.RaiseFence("inventory/a")
+	expect(t, errors.As(read(), &stale), "the reader is late")
+}
+
+func TestSealOfASharedLeaseIsRefusedByName(t *testing.T) {
+	options := fencegate.LeaseOptions{Mode: fencegate.Shared, Seal: true}
+	_, err := fencegate.NewTestGateway().Client().TryAcquire(background(t), "a", options)
+	expect(t, err != nil && strings.Contains(err.Error(), "Seal"), "%v", err)
+}
+
 func TestContractWriteIsAppliedOnceForItsKey(t *testing.T) {
 	eachPlace(t, func(t *testing.T, made *fencegate.Client, sku string) {
 		options := fencegate.OneShotOptions{IdempotencyKey: "contract-" + sku, Wait: 500 * time.Millisecond}
@@ -109,7 +174,8 @@ func TestNextTickBeginsHalfOfItsPeriodLater(t *testing.T) {
 func TestTickThatCannotBeIsRefusedByName(t *testing.T) {
 	made := fencegate.NewTestGateway().Client()
 	for name, options := range map[string]fencegate.LeaseOptions{"every": {}, "Owner": {Owner: "w"},
-		"Also": {Also: []string{"b"}}, "AnyOf": {AnyOf: []string{"b"}}} {
+		"Also": {Also: []string{"b"}}, "AnyOf": {AnyOf: []string{"b"}}, "Mode": {Mode: fencegate.Shared},
+		"Shared": {Shared: []string{"b"}}} {
 		every := time.Second
 		if name == "every" {
 			every--

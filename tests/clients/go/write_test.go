@@ -209,6 +209,22 @@ func TestEnterPassesResourcesAndTokenAsTheDriverNeedsThem(t *testing.T) {
 	expect(t, errors.Is(fencegate.Enter(background(t), execute, lease), fencegate.ErrReleased), "it is released")
 }
 
+func TestEnterOfASharedLeaseIsRefusedAndEnterSharedReads(t *testing.T) {
+	answer := granted(60_000, 60_000)
+	answer.body = strings.Replace(answer.body, `"resource": "a"`, `"resource": "a", "mode": "shared"`, 1)
+	options := fencegate.LeaseOptions{NotRenewed: true, Mode: fencegate.Shared}
+	lease := acquire(t, client(t, nil, newFake(t, keeper(answer, nil), nil)), options)
+	var queries []string
+	execute := func(_ context.Context, query string, arguments ...any) (struct{}, error) {
+		queries = append(queries, fmt.Sprint(query, arguments))
+		return struct{}{}, nil
+	}
+	expect(t, errors.Is(fencegate.Enter(background(t), execute, lease), fencegate.ErrSharedLease), "it may not write")
+	must(t, fencegate.EnterSharedWithProof(background(t), execute, lease))
+	expect(t, len(queries) == 1 && strings.Contains(queries[0], "enter_shared") &&
+		strings.HasSuffix(queries[0], `[{"a"} 9007199254740991 L]`), "%v", queries)
+}
+
 func TestWriteThatReleasesIsNoLossUnlessItFails(t *testing.T) {
 	for _, isApplied := range []bool{true, false} {
 		writing, renewed := make(chan struct{}), make(chan struct{})

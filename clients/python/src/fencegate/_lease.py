@@ -4,11 +4,12 @@ No input or output."""
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 import time
 from contextlib import contextmanager
-from typing import Any, Callable, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from .errors import FencegateError, LeaseLost
 
@@ -31,8 +32,39 @@ def now() -> float:
     return clock()
 
 
-def resources_of(document: Mapping[str, Any]) -> Tuple[str, ...]:
-    return tuple(document.get("resources") or [document["resource"]])
+def names_of(document: Mapping[str, Any]) -> Tuple[Tuple[str, ...], str, Tuple[str, ...]]:
+    """Returns the resources of a lease, the mode in which it has them, and those that it shares beside them."""
+    resources = tuple(document.get("resources") or [document["resource"]])
+    return resources, document.get("mode", "exclusive"), tuple(document.get("shared", ()))
+
+
+def milliseconds(seconds: float) -> int:
+    return math.ceil(round(seconds * 1000, 3))
+
+
+def describe_lease(
+    resources: Sequence[str], ttl: Optional[float], owner: Optional[str], any_of: Sequence[str] = ()
+) -> Mapping[str, Any]:
+    if isinstance(resources, str) or isinstance(any_of, str) or bool(resources) == bool(any_of):
+        raise ValueError("resources: name at least one, in a list, or any_of")
+    names: Mapping[str, Any] = {"any_of": list(any_of)} if any_of else {"resources": list(resources)}
+    if len(resources) == 1:
+        names = {"resource": resources[0]}
+    return {
+        **names,
+        **({} if ttl is None else {"ttl_ms": milliseconds(ttl)}),
+        **({} if owner is None else {"owner": owner}),
+    }
+
+
+def describe_sharing(mode: str, shared: Sequence[str], seal: bool) -> Mapping[str, Any]:
+    if mode not in ("exclusive", "shared"):
+        raise ValueError("mode: has to be exclusive or shared")
+    if isinstance(shared, str):
+        raise ValueError("shared: name the resources in a list")
+    if seal and mode == "shared":
+        raise ValueError("seal: a lease that only shares its resources has nothing to seal")
+    return {**({"mode": mode} if mode == "shared" else {}), **({"shared": list(shared)} if shared else {})}
 
 
 class LeaseState:
@@ -44,7 +76,7 @@ class LeaseState:
 
     def __init__(self, document: Mapping[str, Any], sent_at: float) -> None:
         self.lease_id: str = document["lease_id"]
-        self.resources: Tuple[str, ...] = resources_of(document)
+        self.resources, self.mode, self.shared = names_of(document)
         self.fencing_token: int = document["fencing_token"]
         self.owner: Optional[str] = document.get("owner")
         self.ttl_ms: int = document["ttl_ms"]
@@ -173,6 +205,16 @@ class LeaseHandle:
     @property
     def resources(self) -> Tuple[str, ...]:
         return self._state.resources
+
+    @property
+    def mode(self) -> str:
+        """How the lease has its `resources`: "exclusive", or "shared" with others that read."""
+        return self._state.mode
+
+    @property
+    def shared(self) -> Tuple[str, ...]:
+        """What the lease shares with others, beside its exclusive `resources`."""
+        return self._state.shared
 
     @property
     def fencing_token(self) -> int:

@@ -21,7 +21,7 @@ from typing import Any, Generator, Iterator, List, Mapping, Optional, Sequence, 
 from urllib.parse import quote, urlencode
 from uuid import UUID
 
-from ._lease import LeaseHandle, LeaseState, log, now, resources_of
+from ._lease import LeaseHandle, LeaseState, describe_lease, describe_sharing, log, milliseconds, names_of, now
 from .errors import (
     ConnectionFailed,
     ConstraintViolation,
@@ -32,6 +32,7 @@ from .errors import (
     ProblemError,
     ResourceLocked,
     ResourceNotCovered,
+    SharedLease,
     StaleFencingToken,
     UnexpectedAnswer,
     Unprocessable,
@@ -57,7 +58,7 @@ PAGE_SIZE = 1000
 IDEMPOTENCY_KEY = re.compile("[!-~]{1,64}")
 # With one of these a gateway answers a write that was tried before only if no attempt took effect:
 # they come after the search for a kept outcome.
-CONCLUSIVE = (ConstraintViolation, ExpectationFailed, ResourceNotCovered, StaleFencingToken, Unprocessable)
+CONCLUSIVE = (ConstraintViolation, ExpectationFailed, ResourceNotCovered, SharedLease, StaleFencingToken, Unprocessable)
 
 
 @dataclass(frozen=True)
@@ -147,10 +148,6 @@ def path_with(path: str, query: Mapping[str, Any]) -> str:
     return f"{path}?{text}" if text else path
 
 
-def milliseconds(seconds: float) -> int:
-    return math.ceil(round(seconds * 1000, 3))
-
-
 def read_problem(response: Response) -> Union[ProblemError, UnexpectedAnswer]:
     """Returns the exception for an answer without success."""
     try:
@@ -187,21 +184,6 @@ def reading(answer: Answer) -> Iterator[None]:
 
 def lease_path(lease_id: str) -> str:
     return f"/v1/leases/{quote(lease_id, safe='-._~')}"
-
-
-def describe_lease(
-    resources: Sequence[str], ttl: Optional[float], owner: Optional[str], any_of: Sequence[str] = ()
-) -> Json:
-    if isinstance(resources, str) or isinstance(any_of, str) or bool(resources) == bool(any_of):
-        raise ValueError("resources: name at least one, in a list, or any_of")
-    names: Json = {"any_of": list(any_of)} if any_of else {"resources": list(resources)}
-    if len(resources) == 1:
-        names = {"resource": resources[0]}
-    return {
-        **names,
-        **({} if ttl is None else {"ttl_ms": milliseconds(ttl)}),
-        **({} if owner is None else {"owner": owner}),
-    }
 
 
 @dataclass(frozen=True)
@@ -305,13 +287,18 @@ class Protocol:
         owner: Optional[str],
         fence_on_grant: bool,
         any_of: Sequence[str] = (),
+        mode: str = "exclusive",
+        shared: Sequence[str] = (),
+        seal: bool = False,
     ) -> Call[LeaseState]:
         """Acquires a lease, and waits up to `wait` seconds for it.
 
         All requests have one Idempotency-Key,
         so that a repeat neither gets a second hold nor loses its place in the queue.
         """
-        body = {**describe_lease(resources, ttl, owner, any_of), **({"fence_on_grant": True} if fence_on_grant else {})}
+        body = {**describe_lease(resources, ttl, owner, any_of), **describe_sharing(mode, shared, seal)}
+        if fence_on_grant:
+            body["fence_on_grant"] = True
         key = {"Idempotency-Key": f"lease-{secrets.token_hex(16)}"}
         began, wait_now = now(), 0.0  # how long a call may wait is in the answer to the first one
         while True:
@@ -336,8 +323,8 @@ class Protocol:
             with reading(answer):
                 state = LeaseState(answer.document, answer.sent_at)
                 wanted_names = [{name} for name in any_of] or [set(resources)]
-                if set(state.resources) not in wanted_names:
-                    raise ValueError("a lease on other resources")
+                if set(state.resources) not in wanted_names or (state.mode, set(state.shared)) != (mode, set(shared)):
+                    raise ValueError("another lease")
             if state.remaining() > 0:
                 return state
             # The answer arrived after the end of the lease.
@@ -402,10 +389,8 @@ class Protocol:
             raise
         with reading(answer):
             # The lease_id may differ, because a gateway may sign it with another key.
-            if (answer.document["fencing_token"], resources_of(answer.document)) != (
-                state.fencing_token,
-                state.resources,
-            ):
+            names = state.resources, state.mode, state.shared
+            if (answer.document["fencing_token"], names_of(answer.document)) != (state.fencing_token, names):
                 raise ValueError("another lease")
             state.count_from(answer.document, answer.sent_at)
 

@@ -101,10 +101,13 @@ class AsyncClient:
         fence_on_grant: bool = False,
         seal: bool = False,
         any_of: Sequence[str] = (),
+        mode: str = "exclusive",
+        shared: Sequence[str] = (),
     ) -> Acquisition:
         """As `Client.lease`: `async with client.lease("jobs/nightly") as lease`,
         or `lease = await client.lease("jobs/nightly")`."""
-        return Acquisition(self, self._protocol.acquire(resources, wait, ttl, owner, fence_on_grant, any_of), seal)
+        call = self._protocol.acquire(resources, wait, ttl, owner, fence_on_grant, any_of, mode, shared, seal)
+        return Acquisition(self, call, seal)
 
     def adopt(self, lease_id: str, *, ttl: Optional[float] = None, seal: bool = False) -> Acquisition:
         """As `Client.adopt`; awaited, or entered by `async with`, as `lease`."""

@@ -81,6 +81,8 @@ class Client:
         fence_on_grant: bool = False,
         seal: bool = False,
         any_of: Sequence[str] = (),
+        mode: str = "exclusive",
+        shared: Sequence[str] = (),
     ) -> Lease:
         """Acquires a lease on one or several resources, and renews it in the background until it is released:
         `with client.lease("jobs/nightly") as lease`.
@@ -92,9 +94,12 @@ class Client:
         fence_on_grant: every older token is refused from the grant on. seal: the release also seals the token,
         so that nothing can be written under it afterwards.
         any_of: in place of resources; the lease is on the first of them that is free, which `resources` says.
+        mode: "shared": any number of leases have the resources together, to read, while none has them as exclusive.
+        shared: resources that the lease shares so, beside its exclusive ones.
         Errors: ResourceLocked if another holds a resource after `wait`; other ProblemErrors; ConnectionFailed.
         """
-        return Lease(self, self._run(self._protocol.acquire(resources, wait, ttl, owner, fence_on_grant, any_of)), seal)
+        call = self._protocol.acquire(resources, wait, ttl, owner, fence_on_grant, any_of, mode, shared, seal)
+        return Lease(self, self._run(call), seal)
 
     def adopt(self, lease_id: str, *, ttl: Optional[float] = None, seal: bool = False) -> Lease:
         """Goes on with a lease that another process has acquired: renews it at once, and until it is released.

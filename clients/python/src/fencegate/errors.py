@@ -102,6 +102,12 @@ class ResourceNotCovered(ProblemError):
     slug = "resource-not-covered"
 
 
+class SharedLease(ProblemError):
+    """A write needs a resource that its lease does not only share."""
+
+    slug = "shared-lease"
+
+
 class LeaseNotAuthentic(ProblemError):
     slug = "lease-not-authentic"
 

@@ -6,8 +6,7 @@ import json
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, AsyncIterator, Generator, Iterator, Mapping, Optional, Sequence, Tuple, TypeVar
 
-from ._lease import LeaseHandle
-from ._protocol import milliseconds
+from ._lease import LeaseHandle, milliseconds
 from .errors import GuardError, WriterRoleMissing
 
 Session = TypeVar("Session")
@@ -17,6 +16,10 @@ Statement = Tuple[str, Mapping[str, Any]]
 READ_LOCK_TIMEOUT = "select current_setting('lock_timeout')"
 SET_LOCK_TIMEOUT = "select set_config('lock_timeout', :value, true)"
 ENTER = "select fencing.enter(cast(:resources as text[]), cast(:token as bigint), cast(:proof as text))"
+ENTER_SHARED = (
+    "select max(fencing.enter_shared(name, cast(:token as bigint), cast(:proof as text)))"
+    " from (select unnest(cast(:resources as text[])) as name) as names"
+)
 IDLE = 0  # libpq's PQTRANS_IDLE
 
 
@@ -25,7 +28,7 @@ def fenced(
     session: Session, lease: LeaseHandle, *, lock_timeout: float = 5.0, proof: bool = False
 ) -> Iterator[Session]:
     """Enters the resources of the lease in the current transaction of the session:
-    `with Session() as session, session.begin(), fenced(session, lease)`.
+    `with Session() as session, session.begin(), fenced(session, lease)`. What the lease shares may only be read.
 
     session: a Session or Connection of SQLAlchemy, django.db.connection in transaction.atomic(),
     or a connection of psycopg or psycopg2.
@@ -111,11 +114,14 @@ def enter_steps(lease: LeaseHandle, lock_timeout: float, proof: bool) -> Generat
         raise ValueError("lock_timeout: has to be greater than 0")
     before = yield READ_LOCK_TIMEOUT, {}
     yield SET_LOCK_TIMEOUT, {"value": f"{milliseconds(lock_timeout)}ms"}
-    yield ENTER, {
-        "resources": sorted(lease.resources),
-        "token": lease.fencing_token,
-        "proof": lease.lease_id if proof else None,
-    }
+    is_shared = lease.mode == "shared"
+    given = {"token": lease.fencing_token, "proof": lease.lease_id if proof else None}
+    for statement, names in (
+        (ENTER, () if is_shared else lease.resources),
+        (ENTER_SHARED, lease.resources if is_shared else lease.shared),
+    ):
+        if names:
+            yield statement, {"resources": sorted(names), **given}
     yield SET_LOCK_TIMEOUT, {"value": before}
 
 

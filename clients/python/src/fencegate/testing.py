@@ -44,17 +44,37 @@ class Written(NamedTuple):
 class Grant(NamedTuple):
     lease_id: str
     resources: Tuple[str, ...]
+    mode: str
+    shared: Tuple[str, ...]
     fencing_token: int
     owner: Optional[str]
     ttl: float
     ends_at: float
+
+    @property
+    def names(self) -> Tuple[Tuple[str, ...], str, Tuple[str, ...]]:
+        return self.resources, self.mode, self.shared
+
+    @property
+    def read(self) -> Tuple[str, ...]:
+        """What the lease shares, so that it may only be read."""
+        return self.resources if self.mode == "shared" else self.shared
+
+    @property
+    def written(self) -> Tuple[str, ...]:
+        return () if self.mode == "shared" else self.resources
+
+    def excludes(self, other: Grant) -> bool:
+        everything = {*other.resources, *other.shared}
+        return bool(everything & set(self.written) or {*self.resources, *self.shared} & set(other.written))
 
 
 class TestGateway:
     """A gateway in memory, with a clock that the test moves, also for all clients of this process:
     `with TestGateway() as gateway: service = Service(gateway.client())`.
 
-    Leases are exclusive and have growing tokens; a write needs a live lease, and is applied once for its key.
+    Leases are exclusive or shared and have growing tokens; a write needs a live lease that is not only shared, and is
+    applied once for its key.
     Operations are recorded and change no rows: `results` says what they lead to.
     A call that waits moves the clock and takes no time.
     """
@@ -77,6 +97,7 @@ class TestGateway:
         self._token = self._holds = 0
         self._grants: Dict[str, Grant] = {}
         self._fences: Dict[str, int] = {}
+        self._read_fences: Dict[str, int] = {}
         self._kept: Dict[str, Tuple[Any, Json]] = {}
         self._refusals: List[Tuple[str, int, Mapping[str, Any]]] = []
         self._events: List[Dict[str, Any]] = []
@@ -114,7 +135,7 @@ class TestGateway:
     def lose(self, resource: str) -> None:
         """Lets the lease on a resource be lost now, as if an operator had revoked it."""
         for state in [state for state in self._held if resource in state.resources]:
-            self._grants.pop(state.lease_id, None)
+            self._end(state.lease_id)
             self.perform(self._protocol.renew(state), _ignore)
 
     def raise_fence(self, resource: str) -> None:
@@ -167,13 +188,18 @@ class TestGateway:
             if grant is None:
                 return _problem("lease-lost", 410)
             if request.method == "DELETE":
-                del self._grants[lease_id]
-                self._record("lease_released", grant.resources, grant)
+                self._end(lease_id)
+                self._record("lease_released", grant)
                 return Response(204, {}, b"")
             return self._grant(grant._replace(ends_at=self._time + grant.ttl))
         fenced_by = request.headers.get("Fencing-Lease")
-        if fenced_by and self._live(fenced_by) is None:
-            return _problem("lease-lost", 410)
+        if fenced_by:
+            reader = self._grants.get(fenced_by)
+            if reader and self._is_stale(reader):
+                return _problem("stale-fencing-token", 412)
+            if reader is None or self._live(fenced_by) is None:
+                return _problem("lease-lost", 410)
+            self._raise_fences(reader)
         if target.path not in self.reads:
             return _problem("not-found", 404)
         return _answer_of(200, self.reads[target.path])
@@ -181,36 +207,55 @@ class TestGateway:
     def _acquire(self, body: Json) -> Response:
         if "any_of" in body:  # the first that is free; never a further hold
             held_names = {
-                name for held in list(self._grants.values()) if self._live(held.lease_id) for name in held.resources
+                name
+                for held in self._grants.values()
+                if self._live(held.lease_id)
+                for name in (*held.resources, *held.shared)
             }
             free = [name for name in body["any_of"] if name not in held_names]
             body = {**body, "resource": (free or body["any_of"])[0]}
             if not free:
                 body.pop("owner", None)
-        resources = tuple(body.get("resources") or [body["resource"]])
-        owner = body.get("owner")
-        token = self._token + 1
-        for held in list(self._grants.values()):
-            if self._live(held.lease_id) and set(resources) & set(held.resources):
-                if owner is None or (held.owner, held.resources) != (owner, resources):
-                    remaining = round((held.ends_at - self._time) * 1000)
-                    return _problem("resource-locked", 423, remaining_ms=remaining, max_wait_ms=0)
-                token = held.fencing_token  # a further hold
-        self._token = max(token, self._token)
+        owner, ttl = body.get("owner"), body.get("ttl_ms", TTL_MS) / 1000
+        lease_id = f"lease-{self._holds + 1}"
+        grant = Grant(lease_id, *_lease.names_of(body), self._token + 1, owner, ttl, self._time + ttl)
+        for held in self._grants.values():
+            if self._live(held.lease_id) is None:
+                continue
+            if owner is not None and (held.owner, held.names) == (owner, grant.names):
+                grant = grant._replace(fencing_token=held.fencing_token)  # a further hold
+            elif grant.excludes(held):
+                remaining = round((held.ends_at - self._time) * 1000)
+                return _problem("resource-locked", 423, remaining_ms=remaining, max_wait_ms=0)
+        self._token = max(grant.fencing_token, self._token)
         self._holds += 1
-        ttl = body.get("ttl_ms", TTL_MS) / 1000
-        grant = Grant(f"lease-{self._holds}", resources, token, owner, ttl, self._time + ttl)
-        self._record("lease_granted", resources, grant)
+        self._record("lease_granted", grant)
         if body.get("fence_on_grant"):
-            self._fences.update(dict.fromkeys(resources, token))
-            self._record("fence_raised", resources, grant)
+            self._raise_fences(grant)
+            self._record("fence_raised", grant)
         return self._grant(grant)
+
+    def _is_stale(self, grant: Grant) -> bool:
+        token = grant.fencing_token
+        return any(self._fences.get(name, 0) > token for name in (*grant.written, *grant.read)) or any(
+            self._read_fences.get(name, 0) > token for name in grant.written
+        )
+
+    def _raise_fences(self, grant: Grant) -> None:
+        """Raises the fences of what the lease may write, and the read fences of what it shares."""
+        token = grant.fencing_token
+        self._fences.update(dict.fromkeys(grant.written, token))
+        self._read_fences.update({name: max(token, self._read_fences.get(name, 0)) for name in grant.read})
 
     def _grant(self, grant: Grant) -> Response:
         self._grants[grant.lease_id] = grant
         ms = round(grant.ttl * 1000)
         resources = list(grant.resources)
         names: Json = {"resource": resources[0]} if len(resources) == 1 else {"resources": resources}
+        if grant.mode == "shared":
+            names = {**names, "mode": "shared"}
+        if grant.shared:
+            names = {**names, "shared": list(grant.shared)}
         times = {"ttl_ms": ms, "validity_ms": ms, "served_ms": 0}
         token = {"lease_id": grant.lease_id, "fencing_token": grant.fencing_token, "owner": grant.owner}
         return _answer_of(201, {**names, **times, **token})
@@ -227,35 +272,37 @@ class TestGateway:
                 return granted
             grant = self._grants[json.loads(granted.content)["lease_id"]]
         else:
-            found = self._live(body["lease_id"])
+            found = self._grants.get(body["lease_id"])
             if found is None:
                 return _problem("lease-lost", 410)
             grant = found
-        if any(self._fences.get(resource, 0) > grant.fencing_token for resource in grant.resources):
-            return _problem("stale-fencing-token", 412)
         try:
+            if not grant.written:
+                return _problem("shared-lease", 403)
+            if self._is_stale(grant):
+                return _problem("stale-fencing-token", 412)
+            if self._live(grant.lease_id) is None:
+                return _problem("lease-lost", 410)
             if self._refusals:
                 slug, status, members = self._refusals.pop(0)
                 return _problem(slug, status, **members)
             return self._apply(grant, body, key)
         finally:
             if "lease" in body:
-                del self._grants[grant.lease_id]
+                self._end(grant.lease_id)
 
     def _apply(self, grant: Grant, body: Json, key: Optional[str]) -> Response:
         operations = body["operations"]
         self.writes.append(Written(grant.resources, grant.fencing_token, operations, key))
-        fences = []
-        for resource in grant.resources:
-            self._fences[resource] = grant.fencing_token
-            token = grant.fencing_token
-            fences.append({"resource": resource, "fencing_token": token, "last_fencing_token": token})
+        self._raise_fences(grant)
+        token = grant.fencing_token
+        fences = [{"resource": name, "fencing_token": token, "last_fencing_token": token} for name in grant.written]
         write_id = f"write-{len(self.writes)}"
-        self._record("write_applied", grant.resources, grant, write_id)
+        self._record("write_applied", grant, write_id)
         results = [self.results(operation) for operation in operations]
         document = {"applied": True, "write_id": write_id, "fences": fences, "results": results}
         if "then" in body:
-            del self._grants[grant.lease_id]
+            self._end(grant.lease_id)
             document["released"] = True
         if key:
             self._kept[key] = (operations, document)
@@ -263,13 +310,14 @@ class TestGateway:
 
     def _live(self, lease_id: str) -> Optional[Grant]:
         grant = self._grants.get(lease_id)
-        if grant and grant.ends_at <= self._time:
-            del self._grants[lease_id]
-            return None
-        return grant
+        return grant if grant and grant.ends_at > self._time else None
 
-    def _record(self, event: str, resources: Sequence[str], grant: Grant, write_id: Optional[str] = None) -> None:
-        for resource in resources:
+    def _end(self, lease_id: str) -> None:
+        """Ends a lease, whose token the fences still know."""
+        self._grants[lease_id] = self._grants[lease_id]._replace(ends_at=self._time)
+
+    def _record(self, event: str, grant: Grant, write_id: Optional[str] = None) -> None:
+        for resource in grant.resources if event == "write_applied" else (*grant.resources, *grant.shared):
             at = (BEGIN + timedelta(seconds=self._time - self._began)).isoformat()
             item = {"id": len(self._events) + 1, "at": at, "event": event, "resource": resource}
             token = {"fencing_token": grant.fencing_token, "owner": grant.owner, "write_id": write_id}

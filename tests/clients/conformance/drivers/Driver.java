@@ -73,14 +73,19 @@ public final class Driver {
                 if (cancelling != null) interruptAfter(Long.parseLong(cancelling));
                 Duration wait = Duration.ofMillis(Long.parseLong(command.getOrDefault("wait_ms", "0")));
                 boolean seal = Boolean.parseBoolean(command.get("seal"));
-                LeaseOptions options = LeaseOptions.defaults().waitTime(wait).seal(seal);
+                LeaseOptions options = LeaseOptions.defaults().waitTime(wait).seal(seal)
+                        .mode("shared".equals(command.get("mode")) ? LeaseOptions.Mode.SHARED
+                                : LeaseOptions.Mode.EXCLUSIVE)
+                        .shared(command.containsKey("shared") ? List.of(command.get("shared").split(" ")) : List.of());
                 String anyOf = command.get("any_of");
                 lease = anyOf == null ? client.acquire("a", options)
                         : client.acquireAnyOf(List.of(anyOf.split(" ")), options);
                 CountDownLatch loss = lost = new CountDownLatch(1);
                 lease.onLoss(loss::countDown);
-                return String.format(Locale.ROOT, ", \"token\": \"%d\", \"remaining_ms\": %d", lease.fencingToken(),
-                        lease.remaining().toMillis());
+                return String.format(Locale.ROOT,
+                        ", \"token\": \"%d\", \"remaining_ms\": %d, \"mode\": \"%s\", \"shared\": \"%s\"",
+                        lease.fencingToken(), lease.remaining().toMillis(),
+                        lease.mode().name().toLowerCase(Locale.ROOT), String.join(" ", lease.shared()));
             }
             case "adopt" -> {
                 lease = client.adopt(command.get("lease_id"), LeaseOptions.defaults());

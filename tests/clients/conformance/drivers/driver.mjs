@@ -21,11 +21,13 @@ function outcomeOf(fault) {
 }
 
 const doing = {
-  acquire: async ({wait_ms: waitMs = 0, cancel_after_ms: cancelAfter, any_of: anyOf}) => {
+  acquire: async ({wait_ms: waitMs = 0, cancel_after_ms: cancelAfter, any_of: anyOf, mode, shared}) => {
     const cancelling = new AbortController();
     if (cancelAfter) setTimeout(() => cancelling.abort(), cancelAfter);
-    lease = await client.acquire(anyOf ? {anyOf: anyOf.split(' ')} : 'a', {waitMs, signal: cancelling.signal});
-    return {token: String(lease.fencingToken), remaining_ms: Math.round(lease.remainingMs())};
+    lease = await client.acquire(anyOf ? {anyOf: anyOf.split(' ')} : 'a',
+      {waitMs, signal: cancelling.signal, mode, shared: shared?.split(' ')});
+    return {token: String(lease.fencingToken), remaining_ms: Math.round(lease.remainingMs()), mode: lease.mode,
+      shared: lease.shared.join(' ')};
   },
   adopt: async ({lease_id: leaseId}) => {
     lease = await client.adopt(leaseId);

@@ -49,12 +49,14 @@ async def perform(client: Any, command: dict[str, Any], state: dict[str, Any]) -
             signal.signal(signal.SIGALRM, interrupt)
             signal.setitimer(signal.ITIMER_REAL, after / 1000)
         any_of = command.get("any_of", "").split()
-        lease_call = client.lease(wait=wait, any_of=any_of) if any_of else client.lease("a", wait=wait)
+        sharing = {"mode": command.get("mode", "exclusive"), "shared": command.get("shared", "").split()}
+        lease_call = client.lease(wait=wait, any_of=any_of) if any_of else client.lease("a", wait=wait, **sharing)
         acquiring = asyncio.ensure_future(result(lease_call))
         if after:
             asyncio.get_running_loop().call_later(after / 1000, acquiring.cancel)
         lease = state["lease"] = await acquiring
-        return {"ok": True, "token": str(lease.fencing_token), "remaining_ms": round(lease.remaining() * 1000)}
+        found = {"ok": True, "token": str(lease.fencing_token), "remaining_ms": round(lease.remaining() * 1000)}
+        return {**found, "mode": lease.mode, "shared": " ".join(lease.shared)}
     if do == "adopt":
         lease = state["lease"] = await result(client.adopt(command["lease_id"]))
         return {"ok": True, "token": str(lease.fencing_token), "remaining_ms": round(lease.remaining() * 1000)}

@@ -20,6 +20,8 @@ type command struct {
 	CancelAfterMs int64  `json:"cancel_after_ms"`
 	WithinMs      int64  `json:"within_ms"`
 	AnyOf         string `json:"any_of"`
+	Mode          string
+	Shared        string
 	Ms            int64
 	EveryMs       int64 `json:"every_ms"`
 	Seal          bool
@@ -82,6 +84,7 @@ func (driver *driver) perform(command command, found outcome) (err error) {
 			defer cancel()
 		}
 		resource, options := "a", fencegate.LeaseOptions{Wait: ms(command.WaitMs), Seal: command.Seal}
+		options.Mode, options.Shared = fencegate.Mode(command.Mode), strings.Fields(command.Shared)
 		if names := strings.Fields(command.AnyOf); len(names) > 0 {
 			resource, options.AnyOf = names[0], names[1:]
 		}
@@ -93,6 +96,7 @@ func (driver *driver) perform(command command, found outcome) (err error) {
 		if err == nil {
 			found["token"] = fmt.Sprint(driver.lease.FencingToken())
 			found["remaining_ms"] = driver.lease.Remaining().Milliseconds()
+			found["mode"], found["shared"] = driver.lease.Mode(), strings.Join(driver.lease.Shared(), " ")
 		}
 	case "adopt":
 		if driver.lease, err = driver.client.Adopt(ctx, command.LeaseID, fencegate.LeaseOptions{}); err == nil {

@@ -14,6 +14,7 @@ import java.util.UUID;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.junit.Rule;
 import org.junit.Test;
+import org.junit.function.ThrowingRunnable;
 import org.junit.rules.Timeout;
 
 /** The gateway in memory: the same contract as a real one, and what only it can do. */
@@ -32,6 +33,60 @@ public final class TestGatewayTest {
     private void inEachPlace(Contract contract) throws Exception {
         contract.check(Rig.worker(), Rig.sku());
         contract.check(memory, "sku");
+    }
+
+    @Test
+    public void contract_readers_share_and_exclude_a_writer() throws Exception {
+        inEachPlace((client, sku) -> {
+            String name = "inventory/" + sku;
+            LeaseOptions options = Rig.ttl(20_000).waitTime(Duration.ofSeconds(5));
+            Lease older = client.acquire(name, options);
+            client.adopt(older.leaseId(), options).release();
+            Lease reader = client.acquire(name, options.mode(LeaseOptions.Mode.SHARED).fenceOnGrant(true));
+            Lease mixed = client.acquire(name + "/order", options.shared(List.of(name)));
+            assertEquals(List.of(LeaseOptions.Mode.SHARED, List.of(name), List.of()),
+                    List.of(reader.mode(), reader.resources(), reader.shared()));
+            assertEquals(List.of(LeaseOptions.Mode.EXCLUSIVE, List.of(name + "/order"), List.of(name)),
+                    List.of(mixed.mode(), mixed.resources(), mixed.shared()));
+            assertEquals(Optional.empty(), client.tryAcquire(name, Rig.ttl(1_000)));
+            FencegateException refused = assertThrows(FencegateException.class,
+                    () -> client.write(Write.under(older, Rig.sell(sku)))); // or it knows the end of its lease
+            assertTrue(refused instanceof StaleFencingTokenException || refused instanceof LeaseLostException);
+            assertEquals(Optional.of(Slug.SHARED_LEASE), assertThrows(FencegateException.class,
+                    () -> client.write(Write.under(reader, Rig.sell(sku)))).slug());
+            reader.check();
+            reader.release();
+            mixed.release();
+            try (Lease writer = client.acquire(name, options)) {
+                assertTrue(writer.fencingToken() > reader.fencingToken());
+                LeaseOptions sharing = Rig.ttl(1_000).mode(LeaseOptions.Mode.SHARED);
+                assertEquals(Optional.empty(), client.tryAcquire(name, sharing));
+            }
+        });
+    }
+
+    @Test
+    public void read_fence_refuses_older_writers() throws Exception {
+        Lease older = memory.acquire("a", LeaseOptions.defaults());
+        memory.adopt(older.leaseId(), LeaseOptions.defaults()).release();
+        memory.acquire("b", LeaseOptions.defaults().shared(List.of("a")).fenceOnGrant(true));
+        assertThrows(StaleFencingTokenException.class,
+                () -> memory.write(Write.under(older, Operation.call("f"))));
+        assertEquals(List.of(), gateway.writes());
+    }
+
+    @Test
+    public void sharing_that_cannot_be_is_refused_by_name() {
+        LeaseOptions options = LeaseOptions.defaults();
+        LeaseOptions sharing = options.mode(LeaseOptions.Mode.SHARED);
+        for (Object[] each : new Object[][] {
+            {"seal", (ThrowingRunnable) () -> sharing.seal(true)},
+            {"mode", (ThrowingRunnable) () -> Write.oneShot(List.of("a"), sharing, Operation.call("f"))},
+            {"shared", (ThrowingRunnable) () -> memory.runOncePerTick("a", Duration.ofSeconds(1),
+                    options.shared(List.of("b")), lease -> null)}}) {
+            String message = assertThrows(IllegalArgumentException.class, (ThrowingRunnable) each[1]).getMessage();
+            assertTrue(message, message.contains((String) each[0]));
+        }
     }
 
     @Test

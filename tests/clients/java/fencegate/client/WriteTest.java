@@ -218,6 +218,31 @@ public final class WriteTest {
     }
 
     @Test
+    public void fence_enter_shared_lets_read_alone() throws Exception {
+        String other = Rig.sku();
+        LeaseOptions options = Rig.ttl(10_000);
+        try (Lease lease = client.acquire("inventory/" + other, options.shared(List.of(resource)));
+                Lease reader = client.acquire(resource, options.mode(LeaseOptions.Mode.SHARED));
+                Connection connection = Rig.database(); Statement statement = connection.createStatement()) {
+            connection.setAutoCommit(false);
+            Fence.enter(connection, lease);
+            statement.execute("update inventory set stock = stock - 1 where sku = '" + other + "'");
+            connection.commit();
+            assertEquals(Optional.of(Slug.SHARED_LEASE),
+                    assertThrows(FencegateException.class, () -> Fence.enter(connection, reader)).slug());
+            Fence.enterShared(connection, reader);
+            assertEquals(10, Rig.stock(statement, sku));
+            assertThrows(SQLException.class,
+                    () -> statement.execute("update inventory set stock = 0 where sku = '" + sku + "'"));
+            connection.rollback();
+            SQLException older = assertThrows(SQLException.class, () -> statement
+                    .execute("select fencing.enter('" + resource + "', " + (lease.fencingToken() - 1) + ")"));
+            assertEquals("FG412", older.getSQLState());
+        }
+        assertEquals(9, Rig.stock(other));
+    }
+
+    @Test
     public void fence_enter_with_sealed_token_is_stale() throws Exception {
         Lease lease = client.acquire(resource, Rig.ttl(10_000));
         CountDownLatch lost = new CountDownLatch(1);

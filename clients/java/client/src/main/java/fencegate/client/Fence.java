@@ -4,6 +4,7 @@ import java.sql.Array;
 import java.sql.Connection;
 import java.sql.PreparedStatement;
 import java.sql.SQLException;
+import java.util.List;
 import java.util.Optional;
 
 /**
@@ -15,7 +16,8 @@ public final class Fence {
 
     /**
      * Opens the lease's resources, all or none, for the current transaction,
-     * and refuses it if a newer holder has written.
+     * and refuses it if a newer holder has written;
+     * then enters what the lease shares beside them, as {@link #enterShared}.
      * Read what a change depends on after this call: what was read before,
      * although the lease was held, may be older than the last change of the holder before,
      * for whose transaction this call waits.
@@ -24,7 +26,8 @@ public final class Fence {
      * @param lease a lease on the resources of the rows that the transaction changes
      * @throws LeaseLostException if the lease is over
      * @throws StaleFencingTokenException if the database has seen a higher token: roll back and stop
-     * @throws FencegateException if the guard refuses the transaction for another reason
+     * @throws FencegateException if the lease only shares its resources,
+     *     or the guard refuses the transaction for another reason
      * @throws SQLException if the call fails for a reason that is not the guard's
      */
     public static void enter(Connection connection, Lease lease) throws SQLException {
@@ -44,13 +47,53 @@ public final class Fence {
         enter(connection, lease, lease.leaseId());
     }
 
+    /**
+     * Lets the current transaction read what a lease shares, and refuses it if a newer holder has written.
+     * What it reads from then on, no older holder can overwrite any more.
+     *
+     * @param connection a connection in a transaction: autocommit is off
+     * @param lease a lease that shares what the transaction reads
+     * @throws FencegateException as {@link #enter}
+     * @throws SQLException if the call fails for a reason that is not the guard's
+     */
+    public static void enterShared(Connection connection, Lease lease) throws SQLException {
+        enterShared(connection, lease, null);
+    }
+
+    /**
+     * Does the same as {@link #enterShared} with the {@code lease_id} as the proof.
+     *
+     * @param connection a connection in a transaction: autocommit is off
+     * @param lease a lease that shares what the transaction reads
+     * @throws FencegateException as {@link #enterWithProof}
+     * @throws SQLException if the call fails for a reason that is not the guard's
+     */
+    public static void enterSharedWithProof(Connection connection, Lease lease) throws SQLException {
+        enterShared(connection, lease, lease.leaseId());
+    }
+
     private static void enter(Connection connection, Lease lease, String proof) throws SQLException {
+        if (lease.mode() == LeaseOptions.Mode.SHARED) throw new FencegateException(Slug.SHARED_LEASE,
+                "The lease only shares " + lease.resources() + ": enterShared lets it read.", null);
+        call("select fencing.enter(?::text[], ?, ?::text)", connection, lease, lease.resources(), proof);
+        if (!lease.shared().isEmpty()) enterShared(connection, lease, proof);
+    }
+
+    private static void enterShared(Connection connection, Lease lease, String proof) throws SQLException {
+        List<String> shared = lease.mode() == LeaseOptions.Mode.SHARED ? lease.resources() : lease.shared();
+        call("select fencing.enter_shared(entered.name, entered.token, entered.proof)"
+                + " from (select unnest(?::text[]) as name, ?::bigint as token, ?::text as proof) as entered",
+                connection, lease, shared, proof);
+    }
+
+    private static void call(String statement, Connection connection, Lease lease, List<String> names, String proof)
+            throws SQLException {
         if (connection.getAutoCommit())
             throw new IllegalStateException(
                     "connection: fencing.enter opens a resource for one transaction; call setAutoCommit(false) first");
         lease.check();
-        try (PreparedStatement call = connection.prepareStatement("select fencing.enter(?::text[], ?, ?::text)")) {
-            Array resources = connection.createArrayOf("text", lease.resources().toArray());
+        try (PreparedStatement call = connection.prepareStatement(statement)) {
+            Array resources = connection.createArrayOf("text", names.toArray());
             call.setArray(1, resources);
             call.setLong(2, lease.fencingToken());
             call.setString(3, proof);

@@ -239,6 +239,8 @@ public final class FencegateClient {
     private Lease acquire(Map<String, Object> body, LeaseOptions options) throws InterruptedException {
         options.addTo(body);
         if (options.fenceOnGrant()) body.put("fence_on_grant", true);
+        if (options.mode() == LeaseOptions.Mode.SHARED) body.put("mode", "shared");
+        if (!options.shared().isEmpty()) body.put("shared", options.shared());
         return acquisitions.acquire(body, options);
     }
 
@@ -307,7 +309,7 @@ public final class FencegateClient {
      * @param <E> what the task may throw
      * @param resource the name of the resource
      * @param every the period of the schedule, at least 1 s
-     * @param options how the lease is acquired and kept, without owner
+     * @param options how the lease is acquired and kept, without owner, mode and shared
      * @param task is given the lease
      * @return whether the task was done here
      * @throws E what the task threw

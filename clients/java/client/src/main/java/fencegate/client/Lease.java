@@ -31,6 +31,8 @@ public final class Lease implements AutoCloseable {
     private final Transport transport;
     private final String leaseId;
     private final List<String> resources;
+    private final LeaseOptions.Mode mode;
+    private final List<String> shared;
     private final long fencingToken;
     private final Optional<String> owner;
     private final long ttlMs;
@@ -64,6 +66,9 @@ public final class Lease implements AutoCloseable {
         this.leaseId = members.text("lease_id");
         this.resources = members.optional("resource", String.class).map(List::of)
                 .orElseGet(() -> members.texts("resources"));
+        this.mode = members.optional("mode", String.class).filter("shared"::equals)
+                .map(shared -> LeaseOptions.Mode.SHARED).orElse(LeaseOptions.Mode.EXCLUSIVE);
+        this.shared = members.texts("shared");
         this.fencingToken = members.number("fencing_token");
         this.owner = members.optional("owner", String.class);
         this.ttlMs = members.number("ttl_ms");
@@ -82,6 +87,24 @@ public final class Lease implements AutoCloseable {
      */
     public List<String> resources() {
         return resources;
+    }
+
+    /**
+     * Returns how the lease has its resources.
+     *
+     * @return the mode
+     */
+    public LeaseOptions.Mode mode() {
+        return mode;
+    }
+
+    /**
+     * Returns what the lease shares beside its exclusive resources.
+     *
+     * @return none or several names
+     */
+    public List<String> shared() {
+        return shared;
     }
 
     /**

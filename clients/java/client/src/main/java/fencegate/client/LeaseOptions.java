@@ -1,6 +1,8 @@
 package fencegate.client;
 
 import java.time.Duration;
+import java.util.Collection;
+import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 
@@ -14,11 +16,22 @@ import java.util.Objects;
  * @param fenceOnGrant whether every older token is refused from the grant on, and not only from the first write
  * @param renewing whether the lease is renewed in the background until it is released
  * @param seal whether the release also seals the token, so that nothing can be written under it afterwards
+ * @param mode how the lease has its resources
+ * @param shared resources that it shares with other leases, beside its exclusive ones
  */
 public record LeaseOptions(Duration ttl, Duration waitTime, String owner, boolean fenceOnGrant, boolean renewing,
-        boolean seal) {
+        boolean seal, Mode mode, List<String> shared) {
     private static final Duration WAIT_MAX = Duration.ofDays(365);
-    private static final LeaseOptions DEFAULTS = new LeaseOptions(null, Duration.ZERO, null, false, true, false);
+    private static final LeaseOptions DEFAULTS =
+            new LeaseOptions(null, Duration.ZERO, null, false, true, false, Mode.EXCLUSIVE, List.of());
+
+    /** How a lease has its resources. */
+    public enum Mode {
+        /** No other lease has them. */
+        EXCLUSIVE,
+        /** Any number of leases have them together, to read, while none has them exclusively. */
+        SHARED
+    }
 
     /**
      * Checks the options.
@@ -29,13 +42,18 @@ public record LeaseOptions(Duration ttl, Duration waitTime, String owner, boolea
      * @param fenceOnGrant as above
      * @param renewing as above
      * @param seal as above
-     * @throws IllegalArgumentException if a time is out of its bounds
+     * @param mode as above
+     * @param shared as above
+     * @throws IllegalArgumentException if a time is out of its bounds, or a lease that only shares is to be sealed
      */
     public LeaseOptions {
         if (ttl != null && (ttl.isNegative() || ttl.isZero()))
             throw new IllegalArgumentException("ttl has to be positive");
         if (Objects.requireNonNull(waitTime, "waitTime").isNegative() || waitTime.compareTo(WAIT_MAX) > 0)
             throw new IllegalArgumentException("waitTime has to be from 0 to " + WAIT_MAX.toDays() + " days");
+        if (seal && mode == Mode.SHARED)
+            throw new IllegalArgumentException("seal is not possible with the mode SHARED, which has nothing to seal");
+        shared = List.copyOf(shared);
     }
 
     /**
@@ -54,7 +72,8 @@ public record LeaseOptions(Duration ttl, Duration waitTime, String owner, boolea
      * @return the changed options
      */
     public LeaseOptions ttl(Duration time) {
-        return new LeaseOptions(Objects.requireNonNull(time, "ttl"), waitTime, owner, fenceOnGrant, renewing, seal);
+        return new LeaseOptions(Objects.requireNonNull(time, "ttl"), waitTime, owner, fenceOnGrant, renewing, seal,
+                mode, shared);
     }
 
     /**
@@ -65,7 +84,7 @@ public record LeaseOptions(Duration ttl, Duration waitTime, String owner, boolea
      * @return the changed options
      */
     public LeaseOptions waitTime(Duration time) {
-        return new LeaseOptions(ttl, time, owner, fenceOnGrant, renewing, seal);
+        return new LeaseOptions(ttl, time, owner, fenceOnGrant, renewing, seal, mode, shared);
     }
 
     /**
@@ -75,7 +94,7 @@ public record LeaseOptions(Duration ttl, Duration waitTime, String owner, boolea
      * @return the changed options
      */
     public LeaseOptions owner(String name) {
-        return new LeaseOptions(ttl, waitTime, name, fenceOnGrant, renewing, seal);
+        return new LeaseOptions(ttl, waitTime, name, fenceOnGrant, renewing, seal, mode, shared);
     }
 
     /**
@@ -85,7 +104,7 @@ public record LeaseOptions(Duration ttl, Duration waitTime, String owner, boolea
      * @return the changed options
      */
     public LeaseOptions fenceOnGrant(boolean fence) {
-        return new LeaseOptions(ttl, waitTime, owner, fence, renewing, seal);
+        return new LeaseOptions(ttl, waitTime, owner, fence, renewing, seal, mode, shared);
     }
 
     /**
@@ -94,7 +113,7 @@ public record LeaseOptions(Duration ttl, Duration waitTime, String owner, boolea
      * @return the changed options
      */
     public LeaseOptions notRenewed() {
-        return new LeaseOptions(ttl, waitTime, owner, fenceOnGrant, false, seal);
+        return new LeaseOptions(ttl, waitTime, owner, fenceOnGrant, false, seal, mode, shared);
     }
 
     /**
@@ -104,7 +123,32 @@ public record LeaseOptions(Duration ttl, Duration waitTime, String owner, boolea
      * @return the changed options
      */
     public LeaseOptions seal(boolean sealing) {
-        return new LeaseOptions(ttl, waitTime, owner, fenceOnGrant, renewing, sealing);
+        return new LeaseOptions(ttl, waitTime, owner, fenceOnGrant, renewing, sealing, mode, shared);
+    }
+
+    /**
+     * Changes how the lease has its resources.
+     *
+     * @param how EXCLUSIVE if not called
+     * @return the changed options
+     */
+    public LeaseOptions mode(Mode how) {
+        return new LeaseOptions(ttl, waitTime, owner, fenceOnGrant, renewing, seal, Objects.requireNonNull(how, "mode"),
+                shared);
+    }
+
+    /**
+     * Changes what the lease shares with others, beside its exclusive resources.
+     *
+     * @param resources their names
+     * @return the changed options
+     */
+    public LeaseOptions shared(Collection<String> resources) {
+        return new LeaseOptions(ttl, waitTime, owner, fenceOnGrant, renewing, seal, mode, List.copyOf(resources));
+    }
+
+    boolean sharing() {
+        return mode == Mode.SHARED || !shared.isEmpty();
     }
 
     /** Adds the members that a request for a lease and a one-shot write have in common. */

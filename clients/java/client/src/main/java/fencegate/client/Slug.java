@@ -16,6 +16,8 @@ public enum Slug {
     FORBIDDEN,
     /** 403: a row belongs to a resource outside the lease. */
     RESOURCE_NOT_COVERED,
+    /** 403: the lease only shares its resources, so that it may not write. */
+    SHARED_LEASE,
     /** 403: the {@code lease_id} was not signed by this cluster. */
     LEASE_NOT_AUTHENTIC,
     /** 421: the request names a host or a cell that the gateway does not serve. */

@@ -26,11 +26,13 @@ import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Function;
 import java.util.function.Supplier;
 import java.util.stream.Collectors;
+import java.util.stream.Stream;
 
 /**
- * A gateway in memory, for the tests of services, with a clock that the test moves. Leases are exclusive and have
- * growing tokens; a write needs a live lease, and is applied once for its key. Operations are recorded and change no
- * rows: {@link #results} says what they lead to. A call that waits moves the clock and takes no time.
+ * A gateway in memory, for the tests of services, with a clock that the test moves. Leases are exclusive or shared
+ * and have growing tokens; a write needs a live lease that is not only shared, and is applied once for its key.
+ * Operations are recorded and change no rows: {@link #results} says what they lead to. A call that waits moves the
+ * clock and takes no time.
  *
  * <p>It is safe for use by several threads.
  */
@@ -44,6 +46,7 @@ public final class TestGateway {
     private final AtomicLong time = new AtomicLong(began);
     private final Map<String, Grant> grants = new LinkedHashMap<>();
     private final Map<String, Long> fences = new HashMap<>();
+    private final Map<String, Long> readFences = new HashMap<>();
     private final Map<String, Outcome> kept = new HashMap<>();
     private final Deque<Reply> refusals = new ArrayDeque<>();
     private final List<Written> writes = new ArrayList<>();
@@ -68,8 +71,26 @@ public final class TestGateway {
     public record Written(List<String> resources, long fencingToken, List<Map<String, Object>> operations,
             String idempotencyKey) {}
 
-    private record Grant(String leaseId, List<String> resources, long fencingToken, Optional<String> owner, long ttlMs,
-            long endsAt) {}
+    /** A lease: what it has exclusively ({@code written}), and what it shares ({@code read}). */
+    private record Grant(String leaseId, List<String> written, List<String> read, long fencingToken,
+            Optional<String> owner, long ttlMs, long endsAt) {
+        Grant endingAt(long time) {
+            return new Grant(leaseId, written, read, fencingToken, owner, ttlMs, time);
+        }
+
+        List<String> resources() {
+            return Stream.concat(written.stream(), read.stream()).toList();
+        }
+
+        boolean excludes(Grant other) {
+            return !Collections.disjoint(written, other.resources()) || !Collections.disjoint(read, other.written);
+        }
+
+        boolean isHoldOfSame(Grant other) {
+            return owner.isPresent() && owner.equals(other.owner) && written.equals(other.written)
+                    && read.equals(other.read);
+        }
+    }
 
     private record Outcome(Object operations, Reply reply) {}
 
@@ -128,7 +149,7 @@ public final class TestGateway {
         for (Lease lease : heldLeases()) {
             if (!lease.resources().contains(resource)) continue;
             synchronized (this) {
-                grants.remove(lease.leaseId());
+                end(lease.leaseId());
             }
             renew(lease);
         }
@@ -270,36 +291,53 @@ public final class TestGateway {
         Optional<Grant> live = live(leaseId);
         if (live.isEmpty()) return Reply.problem("lease-lost", 410, Map.of());
         if (call.method().equals("DELETE")) {
-            grants.remove(leaseId);
+            end(leaseId);
             record("lease_released", live.get(), null);
             return Reply.of(204, null);
         }
         if (!call.method().equals("POST")) return Reply.of(200, document(live.get()));
-        Grant held = live.get();
-        return grant(new Grant(leaseId, held.resources, held.fencingToken, held.owner, held.ttlMs, endOf(held.ttlMs)));
+        return grant(live.get().endingAt(endOf(live.get().ttlMs)));
     }
 
     private Reply acquire(Members body, boolean recording) {
         List<String> resources =
                 body.optional("resource", String.class).map(List::of).orElseGet(() -> body.texts("resources"));
+        boolean sharing = body.optional("mode", String.class).filter("shared"::equals).isPresent();
         Optional<String> owner = body.optional("owner", String.class);
+        long ttlMs = body.optional("ttl_ms", Long.class).orElse(DEFAULT_TTL_MS);
+        Grant wanted = new Grant("lease-" + (holds + 1), sharing ? List.of() : resources,
+                sharing ? resources : body.texts("shared"), token + 1, owner, ttlMs, endOf(ttlMs));
         long granted = token + 1;
-        for (Grant held : List.copyOf(grants.values())) {
-            if (live(held.leaseId).isEmpty() || Collections.disjoint(held.resources, resources)) continue;
-            if (owner.isEmpty() || !held.owner.equals(owner) || !held.resources.equals(resources))
-                return Reply.problem("resource-locked", 423,
-                        Map.of("remaining_ms", (held.endsAt - time.get()) / NANOS_PER_MS, "max_wait_ms", 0));
-            granted = held.fencingToken; // a further hold
+        for (Grant held : grants.values()) {
+            if (live(held.leaseId).isEmpty()) continue;
+            if (wanted.isHoldOfSame(held)) granted = held.fencingToken;
+            else if (wanted.excludes(held)) return Reply.problem("resource-locked", 423,
+                    Map.of("remaining_ms", (held.endsAt - time.get()) / NANOS_PER_MS, "max_wait_ms", 0));
         }
         token = Math.max(token, granted);
-        long ttlMs = body.optional("ttl_ms", Long.class).orElse(DEFAULT_TTL_MS);
-        Grant grant = new Grant("lease-" + ++holds, resources, granted, owner, ttlMs, endOf(ttlMs));
+        holds++;
+        Grant grant = new Grant(wanted.leaseId, wanted.written, wanted.read, granted, owner, ttlMs, wanted.endsAt);
         if (recording) record("lease_granted", grant, null);
-        if (Boolean.TRUE.equals(body.values().get("fence_on_grant"))) {
-            for (String resource : resources) fences.put(resource, granted);
+        if (body.isTrue("fence_on_grant")) {
+            raiseFences(grant);
             record("fence_raised", grant, null);
         }
         return grant(grant);
+    }
+
+    private boolean isStale(Grant grant) {
+        return grant.resources().stream().anyMatch(name -> fences.getOrDefault(name, 0L) > grant.fencingToken)
+                || grant.written.stream().anyMatch(name -> readFences.getOrDefault(name, 0L) > grant.fencingToken);
+    }
+
+    private void raiseFences(Grant grant) {
+        for (String name : grant.written) fences.put(name, grant.fencingToken);
+        for (String name : grant.read) readFences.merge(name, grant.fencingToken, Math::max);
+    }
+
+    /** Ends a lease, whose token the fences still know. */
+    private void end(String leaseId) {
+        grants.computeIfPresent(leaseId, (id, grant) -> grant.endingAt(time.get()));
     }
 
     private Reply grant(Grant grant) {
@@ -312,9 +350,12 @@ public final class TestGateway {
     }
 
     private static Map<String, Object> document(Grant grant) {
+        boolean sharing = grant.written.isEmpty();
         Map<String, Object> document = new LinkedHashMap<>(Map.of("lease_id", grant.leaseId, "resources",
-                grant.resources, "fencing_token", grant.fencingToken, "ttl_ms", grant.ttlMs, "validity_ms",
-                grant.ttlMs, "served_ms", 0));
+                sharing ? grant.read : grant.written, "fencing_token", grant.fencingToken, "ttl_ms", grant.ttlMs,
+                "validity_ms", grant.ttlMs, "served_ms", 0));
+        if (sharing) document.put("mode", "shared");
+        else if (!grant.read.isEmpty()) document.put("shared", grant.read);
         grant.owner.ifPresent(owner -> document.put("owner", owner));
         return document;
     }
@@ -332,15 +373,15 @@ public final class TestGateway {
             if (granted.status != 201) return granted;
         }
         String leaseId = oneShot ? "lease-" + holds : body.text("lease_id");
-        Optional<Grant> grant = live(leaseId);
-        if (grant.isEmpty()) return Reply.problem("lease-lost", 410, Map.of());
-        if (oneShot) grants.remove(leaseId);
-        if (grant.get().resources.stream().anyMatch(name -> fences.getOrDefault(name, 0L) > grant.get().fencingToken))
-            return Reply.problem("stale-fencing-token", 412, Map.of());
+        Grant grant = grants.get(leaseId);
+        if (grant != null && grant.written.isEmpty()) return Reply.problem("shared-lease", 403, Map.of());
+        if (grant != null && isStale(grant)) return Reply.problem("stale-fencing-token", 412, Map.of());
+        if (live(leaseId).isEmpty()) return Reply.problem("lease-lost", 410, Map.of());
+        if (oneShot) end(leaseId);
         if (!refusals.isEmpty()) return refusals.remove();
-        Map<String, Object> document = apply(grant.get(), body, key);
+        Map<String, Object> document = apply(grant, body, key);
         if (body.values().containsKey("then")) {
-            grants.remove(leaseId);
+            end(leaseId);
             document.put("released", true);
         }
         kept.put(key, new Outcome(operations, new Reply(200, document,
@@ -350,10 +391,10 @@ public final class TestGateway {
 
     private Map<String, Object> apply(Grant grant, Members body, String key) {
         List<Map<String, Object>> operations = body.list("operations").stream().map(Members::values).toList();
-        writes.add(new Written(grant.resources, grant.fencingToken, operations, key));
+        writes.add(new Written(grant.written, grant.fencingToken, operations, key));
+        raiseFences(grant);
         List<Object> raised = new ArrayList<>();
-        for (String resource : grant.resources) {
-            fences.put(resource, grant.fencingToken);
+        for (String resource : grant.written) {
             raised.add(Map.of("resource", resource, "fencing_token", grant.fencingToken, "last_fencing_token",
                     grant.fencingToken));
         }
@@ -364,16 +405,11 @@ public final class TestGateway {
     }
 
     private Optional<Grant> live(String leaseId) {
-        Grant grant = grants.get(leaseId);
-        if (grant != null && grant.endsAt - time.get() <= 0) {
-            grants.remove(leaseId);
-            return Optional.empty();
-        }
-        return Optional.ofNullable(grant);
+        return Optional.ofNullable(grants.get(leaseId)).filter(grant -> grant.endsAt - time.get() > 0);
     }
 
     private void record(String event, Grant grant, String writeId) {
-        for (String resource : grant.resources) {
+        for (String resource : writeId == null ? grant.resources() : grant.written) {
             Map<String, Object> item = new LinkedHashMap<>(Map.of("id", events.size() + 1, "event", event,
                     "at", BEGIN.plusNanos(time.get() - began).toString(), "resource", resource,
                     "fencing_token", grant.fencingToken));

@@ -22,6 +22,7 @@ final class Ticks {
             LeaseOptions options, LeaseTask<?, E> task) throws E, InterruptedException {
         if (every.compareTo(EVERY_MIN) < 0) throw new IllegalArgumentException("every has to be at least 1 s");
         if (options.owner() != null) throw new IllegalArgumentException("owner is not possible for a tick");
+        if (options.sharing()) throw new IllegalArgumentException("mode and shared are not possible for a tick");
         Optional<Lease> acquired = client.tryAcquire(resource, options.fenceOnGrant(true));
         if (acquired.isEmpty()) return false;
         try (Lease lease = acquired.get()) {

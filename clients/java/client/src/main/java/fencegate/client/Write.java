@@ -55,6 +55,7 @@ public final class Write {
     public static Write oneShot(Collection<String> resources, LeaseOptions options, Operation... operations) {
         if (options.fenceOnGrant()) throw new IllegalArgumentException(
                 "fenceOnGrant does not apply to a one-shot write, which raises the fence itself");
+        if (options.sharing()) throw new IllegalArgumentException("mode and shared do not apply to a one-shot write");
         Map<String, Object> lease = new LinkedHashMap<>();
         lease.put("resources", List.copyOf(resources));
         options.addTo(lease);

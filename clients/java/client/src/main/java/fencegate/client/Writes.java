@@ -10,7 +10,7 @@ import java.util.Set;
 final class Writes {
     private static final Set<Slug> REFUSALS_OF_LOOK_UPS = Set.of(Slug.FORBIDDEN, Slug.MISDIRECTED_REQUEST);
     private static final Set<Slug> CONCLUSIVE =
-            Set.of(Slug.CONSTRAINT_VIOLATION, Slug.EXPECTATION_FAILED, Slug.RESOURCE_NOT_COVERED,
+            Set.of(Slug.CONSTRAINT_VIOLATION, Slug.EXPECTATION_FAILED, Slug.RESOURCE_NOT_COVERED, Slug.SHARED_LEASE,
                     Slug.STALE_FENCING_TOKEN, Slug.UNPROCESSABLE);
 
     private final Transport transport;
