@@ -11,7 +11,7 @@ import (
 type Execute[Result any] func(ctx context.Context, query string, arguments ...any) (Result, error)
 
 // Enter opens the resources of a lease, all or none, for the current transaction of the caller's own connection, and
-// refuses it if a newer holder has written or read; then it enters what the lease shares beside them, as EnterShared.
+// refuses it if a newer holder has written or read; before that it enters what the lease shares, as EnterShared.
 // Begin the transaction first, and read what a change depends on after this call: what was read before, although the
 // lease was held, may be older than the last change of the holder before, for whose transaction this call waits.
 //
@@ -44,14 +44,16 @@ func enter[Result any](ctx context.Context, execute Execute[Result], lease *Leas
 	if err := lease.Check(); err != nil {
 		return err
 	}
+	if len(lease.shared) > 0 { // first, as gateways do: another order could deadlock
+		if err := enterShared(ctx, execute, lease, proof); err != nil {
+			return err
+		}
+	}
 	// As a text, because drivers differ in the types that they take for an array.
 	resources := arrayOf(lease.resources)
 	query := "select fencing.enter($1::text::text[], $2::bigint, $3::text)"
 	_, err := execute(ctx, query, resources, int64(lease.token), proof)
-	if err != nil || len(lease.shared) == 0 {
-		return GuardErrorOf(err)
-	}
-	return enterShared(ctx, execute, lease, proof)
+	return GuardErrorOf(err)
 }
 
 func enterShared[Result any](ctx context.Context, execute Execute[Result], lease *Lease, proof any) error {
@@ -62,7 +64,8 @@ func enterShared[Result any](ctx context.Context, execute Execute[Result], lease
 	if lease.mode == Shared {
 		shared = lease.resources
 	}
-	query := "select fencing.enter_shared(name, $2::bigint, $3::text) from unnest($1::text::text[]) as name"
+	query := "select fencing.enter_shared(name, $2::bigint, $3::text) from unnest($1::text::text[]) as name " +
+		`order by name collate "C"`
 	_, err := execute(ctx, query, arrayOf(shared), int64(lease.token), proof)
 	return GuardErrorOf(err)
 }

@@ -33,9 +33,10 @@ export async function enter(client: Queryable, lease: Enterable,
     throw new TypeError('client: is a pool, which may use several connections; give what its connect() returns');
   if (lease.mode === 'shared') throw new TypeError('lease: it only shares its resources; call enterShared to read');
   lease.check?.();
+  // First what is shared, as gateways do: another order could deadlock.
+  if (lease.shared?.length) await enterShared(client, lease, {proof});
   await client.query('select fencing.enter($1::text[], $2::bigint, $3::text)',
     [lease.resources, lease.fencingToken, proof ? lease.leaseId : null]);
-  if (lease.shared?.length) await enterShared(client, lease, {proof});
 }
 
 /**
@@ -45,7 +46,8 @@ export async function enter(client: Queryable, lease: Enterable,
 export async function enterShared(client: Queryable, lease: Enterable,
     {proof = false}: {proof?: boolean} = {}): Promise<void> {
   lease.check?.();
-  await client.query('select fencing.enter_shared(name, $2::bigint, $3::text) from unnest($1::text[]) as name',
+  await client.query('select fencing.enter_shared(name, $2::bigint, $3::text) from unnest($1::text[]) as name ' +
+    'order by name collate "C"',
     [lease.mode === 'shared' ? lease.resources : lease.shared ?? [], lease.fencingToken,
       proof ? lease.leaseId : null]);
 }

@@ -116,9 +116,9 @@ def enter_steps(lease: LeaseHandle, lock_timeout: float, proof: bool) -> Generat
     yield SET_LOCK_TIMEOUT, {"value": f"{milliseconds(lock_timeout)}ms"}
     is_shared = lease.mode == "shared"
     given = {"token": lease.fencing_token, "proof": lease.lease_id if proof else None}
-    for statement, names in (
-        (ENTER, () if is_shared else lease.resources),
+    for statement, names in (  # in the order of gateways: another one could deadlock
         (ENTER_SHARED, lease.resources if is_shared else lease.shared),
+        (ENTER, () if is_shared else lease.resources),
     ):
         if names:
             yield statement, {"resources": sorted(names), **given}

@@ -75,14 +75,16 @@ public final class Fence {
     private static void enter(Connection connection, Lease lease, String proof) throws SQLException {
         if (lease.mode() == LeaseOptions.Mode.SHARED) throw new FencegateException(Slug.SHARED_LEASE,
                 "The lease only shares " + lease.resources() + ": enterShared lets it read.", null);
-        call("select fencing.enter(?::text[], ?, ?::text)", connection, lease, lease.resources(), proof);
+        // First what is shared, as gateways do: another order could deadlock.
         if (!lease.shared().isEmpty()) enterShared(connection, lease, proof);
+        call("select fencing.enter(?::text[], ?, ?::text)", connection, lease, lease.resources(), proof);
     }
 
     private static void enterShared(Connection connection, Lease lease, String proof) throws SQLException {
         List<String> shared = lease.mode() == LeaseOptions.Mode.SHARED ? lease.resources() : lease.shared();
         call("select fencing.enter_shared(entered.name, entered.token, entered.proof)"
-                + " from (select unnest(?::text[]) as name, ?::bigint as token, ?::text as proof) as entered",
+                + " from (select unnest(?::text[]) as name, ?::bigint as token, ?::text as proof) as entered"
+                + " order by entered.name collate \"C\"",
                 connection, lease, shared, proof);
     }
 
