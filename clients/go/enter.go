@@ -21,7 +21,8 @@ func Enter[Result any](ctx context.Context, execute Execute[Result], lease *Leas
 }
 
 // EnterShared lets the current transaction read what a lease shares, and refuses it if a newer holder has written.
-// Later reads of the transaction see what no older holder can overwrite any more. Errors: those of Enter.
+// Later reads of the transaction see what no older holder can overwrite any more. Without effect on a lease that shares
+// nothing. Errors: those of Enter.
 func EnterShared[Result any](ctx context.Context, execute Execute[Result], lease *Lease) error {
 	return enterShared(ctx, execute, lease, nil)
 }

@@ -255,7 +255,8 @@ void commands::add_interventions() {
     CLI::App& revoke = add("revoke", "Revoke leases: their holders can write no more",
                            std::string(exit_codes) +
                                "Needs the scope `operate` for all resources of the lease, which is revoked on all of "
-                               "them.\nThe fence is raised above its token first.\nExample:\n"
+                               "them.\nThe fence is raised above its token first.\nOf a shared resource "
+                               "all leases are revoked, with --token those with that token.\nExample:\n"
                                "  fencegate revoke jobs/nightly --reason 'the holder hangs'",
                            [this](const client& gateway, bool json) {
                                std::ranges::for_each(revocation_.resources, show_bracket);

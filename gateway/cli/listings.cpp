@@ -270,6 +270,7 @@ void show_resource_at(const client& gateway, const history_filter& filter, bool 
     if (lease != nullptr)
         print("token:   ", display_text(*lease, "fencing_token") + ", until " + get_text(*lease, "until"));
     print("fence:   ", display_text(then, "last_fencing_token"));
+    print("read:    ", display_text(then, "last_read_token"));
     for (const auto& table : then.at("tables").is_array() ? then.at("tables").as_array() : json::array())
         print("guard:   ", get_text(table.as_object(), "table") + ": " + get_text(table.as_object(), "mode"));
     if (!then.at("rows").is_array()) return;

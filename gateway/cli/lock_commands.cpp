@@ -47,7 +47,8 @@ const char* const lock_help =
     R"(This program renews the lease while the command runs, at any of the gateways of --url, and releases it when the
 command ends. The lease expires after its ttl if this program is stopped or its machine dies. The command has
 FENCING_TOKEN, FENCING_LEASE (the lease_id) and FENCING_RESOURCE (several are separated by line feeds) in its
-environment, and receives the signals sent to this program. With --any-of FENCING_RESOURCE is the one that is held.
+environment, and receives the signals sent to this program. With --any-of FENCING_RESOURCE is the one that is held;
+it does not name what --with-shared adds.
 Without a command the lease is held until INT, TERM, HUP or QUIT, and the variables are printed; several
 resources need a command.
 The command never starts under a lease that has expired by this machine's clock, even after

@@ -79,11 +79,12 @@ as $$
   )
   select jsonb_build_object(
       'resource', $1, 'at', to_char($2 at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
-      'lease', (select jsonb_build_object('fencing_token', l.fencing_token, 'principal', l.principal,
-                    'owner', l.owner, 'until', to_char(l.until at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'))
+      'lease', (select jsonb_build_object('fencing_token', l.fencing_token, 'mode', coalesce(l.detail ->> 'mode',
+                      'exclusive'), 'principal', l.principal, 'owner', l.owner, 'until', to_char(l.until at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'))
                   from last_grant l where l.until > $2 and not exists (  -- the end of another token is later by a clock
                     select from fencing.history e
                      where e.resource = $1 and e.fencing_token = l.fencing_token and e.at between l.at and $2
+                       and e.detail ->> 'grant' is not distinct from l.detail ->> 'grant'
                        and e.event in ('lease_released', 'lease_expired', 'lease_revoked'))),
       'last_fencing_token', greatest((select f.fence from last_fence f), (select f.fence from floor f), 0),
       'last_read_token', coalesce((select r.token from last_read r), 0),
@@ -92,7 +93,7 @@ as $$
     || case when with_rows then fencing.rows_at($1, $2) else '{"rows": null, "rows_complete": null}' end
 $$;
 comment on function fencing.resource_at(text, timestamptz, boolean) is
-  'A resource as it was at a time, by the history: the lease (null: none), the fence, the read fence, '
-  'of each protected table the mode (enforce, observe, or open after unprotect()), and the rows (rows_at). '
+  'A resource as it was at a time, by the history: the lease (null: none; of shared ones the last that '
+  'was granted or renewed), the fence, the read fence, of each protected table the mode (enforce, observe, or open after unprotect()), and the rows (rows_at). '
   'What retention has dropped is missing. '
   'For auditors and gateways. Locks: none.';

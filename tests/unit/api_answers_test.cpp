@@ -299,8 +299,13 @@ std::vector<http::route> routes_without_services() {
     static auto& events = reinterpret_cast<audit::event_sink&>(unused);
     static auto& storage = reinterpret_cast<audit::storage_watch&>(unused);
     static auto& limiter = reinterpret_cast<limits::limiter&>(unused);
-    static const lease_services leases{settings, locks,   database,
-                                       events,   limiter, reinterpret_cast<limits::held_leases&>(unused)};
+    static const lease_services leases{settings,
+                                       locks,
+                                       database,
+                                       events,
+                                       limiter,
+                                       reinterpret_cast<limits::held_leases&>(unused),
+                                       reinterpret_cast<const metrics::waiting_watch&>(unused)};
     static const write_services writes{settings,
                                        locks,
                                        database,

@@ -178,7 +178,6 @@ class one_shot_groups : public ::testing::Test {
         std::vector<std::string> resources = {"a"};
         std::size_t operations = 1;
         bool calls = false;
-        bool shares = false;
         std::chrono::seconds time{60};  ///< Until its deadline.
     };
 
@@ -193,7 +192,6 @@ class one_shot_groups : public ::testing::Test {
         wanted.origin = id;
         for (const auto& name : given.resources)
             wanted.resources.push_back(lockcore::resource_name::parse(name).value());
-        if (given.shares) wanted.shared = {lockcore::resource_name::parse("s").value()};
         context.call.operations.resize(given.operations);
         if (given.calls) context.call.operations.front() = call_operation{};
         auto done = [this, id](const std::exception_ptr& thrown, auto report) {

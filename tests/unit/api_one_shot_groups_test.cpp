@@ -86,21 +86,16 @@ TEST_F(one_shot_groups, operations_of_one_transaction_end_a_group) {
     EXPECT_EQ(ports.groups.back(), (writes{"3", "4"}));
 }
 
-TEST_F(one_shot_groups, function_or_shared_lease_runs_alone) {
-    for (const auto& alone : {options{.calls = true}, options{.shares = true}}) {
-        send("1");
-        send("2", alone);
-        send("3");
-        grant("1");
-        EXPECT_EQ(ports.groups.back(), (writes{"1", "3"}));
-        send("4");
-        send("5", alone);
-        grant("2");
-        EXPECT_EQ(ports.groups.back(), writes{"2"});
-        grant("4");
-        EXPECT_EQ(ports.groups.back(), writes{"4"});
-        grant("5");
-    }
+TEST_F(one_shot_groups, function_runs_alone) {
+    send("1");
+    send("2", {.calls = true});
+    send("3");
+    grant("1");
+    EXPECT_EQ(ports.groups.back(), (writes{"1", "3"}));
+    send("4");
+    grant("2");
+    EXPECT_EQ(ports.groups.back(), writes{"2"});
+    grant("4");
 }
 
 TEST_F(one_shot_groups, each_refused_for_itself) {

@@ -114,7 +114,7 @@ TEST(sqlstate_map, resource_that_is_not_covered_is_named) {
             .detail;
     };
     EXPECT_EQ(detail_of(R"("resource": "seats/12b")"),
-              "A row belongs to seats/12b, which the lease does not cover; nothing was changed.");
+              "A row belongs to seats/12b, which the lease does not have for writing; nothing was changed.");
     const std::string unnamed = "A row belongs to a resource that the lease does not cover; nothing was changed.";
     EXPECT_EQ(detail_of(R"("resource": "a\nb", "name_fault": "has a control character")"), unnamed);
     EXPECT_EQ(detail_of(R"("resource": 7)"), unnamed);

@@ -281,13 +281,17 @@ http::awaitable_response revoke_lease(const lease_services& services, http::requ
     }
     if (wanted.empty()) {
         failure mismatch = make_failure(errc::expectation_failed,
-                                        "The lease has another token than expected_token; it was not revoked.");
+                                        "No lease on this resource has the token expected_token; none was revoked.");
         mismatch.facts["fencing_token"] = lockcore::value_of(seen->leases.front().claims.token);
         co_return mismatch;
     }
     for (lockcore::live_lease& lease : wanted) {
         const auto ended = co_await end_lease(services, std::move(lease.claims), r, *order);
         if (!ended) co_return ended.error();
+    }
+    if (seen->total > seen->leases.size()) {
+        const failure more = make_failure(errc::overloaded, "Not all leases were revoked; repeat the call.");
+        co_return more;
     }
     http::response out;
     out.status = 204;

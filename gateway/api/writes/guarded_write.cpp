@@ -349,7 +349,7 @@ result<write_context> prepare_write(const write_services& services, write_call c
         if (!fits) return fits.error();
         out.caller_claims = std::move(*claims);
     }
-    if ((call.own_lease ? call.own_lease->resources : out.caller_claims->resources).empty())
+    if (!call.own_lease && out.caller_claims->resources.empty())
         return make_failure(errc::shared_lease, "Under a shared lease nothing can be written; nothing was changed.");
     if (!call.idempotency_key.empty()) {
         out.key = make_idempotency_key(call.idempotency_key, r, call.fingerprint_text, call.accepted_form,

@@ -26,11 +26,9 @@ std::string make_lease_key(const lockcore::acquire_request& wanted) {
     return out;
 }
 
-/// Whether the write must not share a transaction (pg::write_executor).
-bool runs_alone(const one_shot_write& write) {
-    const auto& call = write.context.call;
-    const auto is_call = [](const auto& each) { return std::holds_alternative<call_operation>(each); };
-    return !call.own_lease->shared.empty() || std::ranges::any_of(call.operations, is_call);
+bool calls_function(const one_shot_write& write) {
+    return std::ranges::any_of(write.context.call.operations,
+                               [](const auto& operation) { return std::holds_alternative<call_operation>(operation); });
 }
 
 }  // namespace
@@ -40,7 +38,6 @@ asio::awaitable<void> one_shot_write::await_answer() {
 }
 
 void waiting_writes::add(const one_shot_ptr& write) {
-    write->runs_alone_ = runs_alone(*write);
     write->lease_key_ = make_lease_key(*write->context.call.own_lease);
     const std::lock_guard lock(mutex_);
     write->arrival_ = ++added_;
@@ -60,7 +57,7 @@ bool waiting_writes::withdraw(one_shot_write& write) {
 
 std::vector<one_shot_ptr> waiting_writes::take_group(const one_shot_ptr& first) {
     std::vector<one_shot_ptr> group{first};
-    if (first->runs_alone_) return group;
+    if (calls_function(*first)) return group;
     std::size_t operations = first->context.call.operations.size();
     {
         const std::lock_guard lock(mutex_);
@@ -68,7 +65,7 @@ std::vector<one_shot_ptr> waiting_writes::take_group(const one_shot_ptr& first) 
         if (found == by_lease_key_.end()) return group;
         bool full = false;  // then smaller ones do not overtake
         std::erase_if(found->second, [&](const one_shot_ptr& write) {
-            if (full || write->runs_alone_) return false;
+            if (full || calls_function(*write)) return false;
             operations += write->context.call.operations.size();
             full = group.size() == group_max || operations > pg::shared_operations_max;
             if (full) return false;

@@ -75,7 +75,6 @@ class one_shot_write {
 
     boost::asio::any_io_executor executor_;
     std::string lease_key_;      ///< Equal for writes that may share a lease.
-    bool runs_alone_ = false;    ///< See pg::write_executor.
     std::uint64_t arrival_ = 0;  ///< Its number in the order of arrival.
     state state_ = state::withdrawn;
     /// Receives the notification. Only of a write that was taken.
@@ -89,7 +88,7 @@ using one_shot_ptr = std::shared_ptr<one_shot_write>;
 ///
 /// Threads: safe.
 /// Limits:  a group has at most group_max writes, with as many operations as one transaction takes. A write that calls
-///          a function, which may take any time, or whose lease shares resources, is a group of its own.
+///          a function, which may take any time, is a group of its own.
 class waiting_writes {
   public:
     static constexpr std::size_t group_max = 64;

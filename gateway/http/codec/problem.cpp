@@ -28,14 +28,14 @@ constexpr std::array<problem_kind, 31> kinds{{
      "another site; detail says which. Nothing was done.",
      no_retry},
     {errc::resource_not_covered, "resource-not-covered", 403, "A row lies outside the lease",
-     "The write touched a row of a resource that the lease does not cover. The whole call was undone. Take a lease on "
-     "that resource; where name_fault says why no resource can have the row's name, change the row, or how protect() "
+     "The write touched a row of a resource that the lease does not cover, or only shares. The whole call was undone. "
+     "Take a lease on that resource; where name_fault says why no resource can have the row's name, change the row, or "
+     "how protect() "
      "names it.",
      no_retry},
     {errc::shared_lease, "shared-lease", 403, "The lease is shared",
      "The lease shares its resources with others, so that its holder may read under it and not write. Nothing was "
-     "done. "
-     "Take a lease on what is written that does not share it.",
+     "done. Take a lease on what is written that does not share it.",
      no_retry},
     {errc::lease_not_authentic, "lease-not-authentic", 403, "The lease_id is not authentic",
      "The lease_id was not issued by this cluster, or was changed since. Send it back exactly as it was received.",

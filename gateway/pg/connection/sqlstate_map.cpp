@@ -211,7 +211,7 @@ failure to_failure_of_operation(const server_error& error) {
     if (rule.meaning == errc::resource_not_covered && resource && resource->is_string() &&
         !out.facts.contains("name_fault"))
         out.detail = "A row belongs to " + boost::json::value_to<std::string>(*resource) +
-                     ", which the lease does not cover; nothing was changed.";
+                     ", which the lease does not have for writing; nothing was changed.";
     if (rule.meaning == errc::storage_unavailable) out.retry_after = retry_after_unavailable;
     if (is_missing_privilege(error)) {
         out.retry_after.reset();

@@ -300,7 +300,7 @@ class transaction_planner {
         section_.deferring.insert(section_.deferring.end(), update.members.begin(), update.members.end());
     }
 
-    /// Before the resources of the write are entered: whoever shares locks does that in this order too.
+    /// Before the resources of the write are entered, as clients do by enter_shared: another order could deadlock.
     void read_shared(const write_request& request, std::size_t index) {
         if (request.shared.empty()) return;
         const auto fences = read_fences_of(request);

@@ -15,9 +15,8 @@ public final class Fence {
     private Fence() {}
 
     /**
-     * Opens the lease's resources, all or none, for the current transaction,
-     * and refuses it if a newer holder has written;
-     * then enters what the lease shares beside them, as {@link #enterShared}.
+     * Enters what the lease shares, as {@link #enterShared}, then opens its other resources, all or none,
+     * for the current transaction, and refuses it if a newer holder has written, or has read them.
      * Read what a change depends on after this call: what was read before,
      * although the lease was held, may be older than the last change of the holder before,
      * for whose transaction this call waits.
