@@ -138,8 +138,9 @@ survey::verdict survey::answered(node_index node, const node_reply& reply) {
         verdict_ = verdict::found;
     } else if (best + (nodes_ - answered_) < quorum_) {
         // No lease is on a majority, whatever the nodes without an answer hold; of shared ones each node has others.
-        if (!sharing_.empty()) {
-            if (open == 0) verdict_ = sharing().empty() ? verdict::none : verdict::shared;
+        if (!sharing_.empty() && open > 0) return verdict_;
+        if (!sharing().empty()) {
+            verdict_ = verdict::shared;
         } else if (occupied_.count() + open < quorum_) {
             verdict_ = verdict::none;
         } else if (open == 0) {

@@ -159,10 +159,11 @@ void wait_queues::end_try(waiter& w, failure refusal) {
     w.trying = false;
     queue& own = queues_.at(queue_key(w.request));
     own.held_until = ctx_.now.monotonic + std::min(refusal.remaining, ctx_.settings.max_ttl);
-    // The head tries for all that contend: its grant wakes the others.
-    const milliseconds delay = w.ticket == own.order.head()
-                                   ? own.order.delay_after_refusal(refusal.remaining, ctx_.random.next())
-                                   : wait_queue::retry_delay_max * static_cast<int>(own.order.position(w.ticket));
+    // The head tries for all that contend: its grant wakes the others, which seldom try before.
+    const milliseconds delay =
+        w.ticket == own.order.head()
+            ? own.order.delay_after_refusal(refusal.remaining, ctx_.random.next())
+            : wait_queue::retry_delay_max * static_cast<int>(std::min<std::size_t>(own.order.position(w.ticket), 8));
     w.sleeps_until = ctx_.now.monotonic + delay;
     w.last_refusal = std::move(refusal);
 }

@@ -183,6 +183,15 @@ def test_shared_lease_expires_alone_and_is_recorded(api_a: Api, api_b: Api, reso
     assert expired[0]["detail"]["mode"] == "shared" and expired[0]["detail"]["grant"] in grants
 
 
+def test_shared_lease_expires_before_an_exclusive_successor(api_a: Api, resource: str) -> None:
+    lease = share(api_a, resource, ttl_ms=700)
+    api_a.must_acquire(resource, wait_ms=10_000, ttl_ms=60_000)
+    (expired,) = eventually(
+        lambda: api_a.history(resource=resource, event="lease_expired"), 20, goal="the history has its end"
+    )
+    assert (expired["fencing_token"], expired["detail"]["mode"]) == (lease["fencing_token"], "shared")
+
+
 def test_shared_lease_of_owner_has_holds(api_a: Api, api_b: Api, resource: str) -> None:
     first = share(api_a, resource, owner="same")
     other = share(api_a, resource, owner="other")

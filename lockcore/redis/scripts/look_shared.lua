@@ -14,6 +14,8 @@ end
 for i = #out + 2, #KEYS do
   local key, tail, text = KEYS[i], ARGV[i], nil
   local l = read_lease(key)
+  -- The lease that was asked for has ended; its resource has an exclusive lease since.
+  if l == FOREIGN and is_shared(key) and redis.call('PTTL', key) == -2 then l = nil end
   local index = l == FOREIGN and not is_shared(key) and read_index(key)
   if index then
     l = nil
