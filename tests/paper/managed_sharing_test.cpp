@@ -358,7 +358,7 @@ TEST_F(managed_sharing_long, holder_on_a_minority_is_found_as_leaked) {
     const auto a = host_.acquire(wanted_), b = host_.acquire(wanted_);
     ASSERT_TRUE(a && b);
     for (const std::size_t n : {1U, 2U})
-        servers_.command(n, {"DEL", "fg:lease:prices/eu\t" + std::string(b->claims.attempt_id.str())});
+        servers_.command(n, {"DEL", R"("fg:lease:prices/eu\t)" + std::string(b->claims.attempt_id.str()) + '"'});
     const auto report = host_.run(host_.manager().find_leaks());
     ASSERT_TRUE(report);
     EXPECT_EQ(report->held_by_minority, 1U);
