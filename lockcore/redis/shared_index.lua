@@ -4,7 +4,7 @@
 local function is_shared(key) return string.byte(key, -33) == 9 end
 local function index_of(key) return string.sub(key, 1, -34) end
 local function nonce_of(key) return string.sub(key, -32) end
--- Returns the index under a key; nil if there is none: most other values are told by their first bytes.
+-- Returns the index under a key; nil if there is none: most other values have other first bytes.
 local function read_index(key)
   if redis.pcall('GETRANGE', key, '0', '6') ~= 'shared ' then return nil end
   local text = read_text(key, '1048576')

@@ -273,9 +273,9 @@ asio::awaitable<result<lease_page>> shard::list_leases(lease_query query) {
         std::span<const nonce> sharing(found->sharing);
         while (!sharing.empty() && is_within && position_of(resource, sharing.front()) <= query.after)
             sharing = sharing.subspan(1);
-        const std::size_t room = query.limit - page.leases.size();
-        const bool is_cut = sharing.size() > room;
-        if (is_cut) sharing = sharing.first(room);
+        const std::size_t left = query.limit - page.leases.size();
+        const bool is_cut = sharing.size() > left;
+        if (is_cut) sharing = sharing.first(left);
         const std::size_t first = page.leases.size();
         const auto added = co_await add_sharing(resource, sharing, page.leases);
         if (!added) co_return added.error();

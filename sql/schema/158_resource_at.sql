@@ -79,8 +79,9 @@ as $$
   )
   select jsonb_build_object(
       'resource', $1, 'at', to_char($2 at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
-      'lease', (select jsonb_build_object('fencing_token', l.fencing_token, 'mode', coalesce(l.detail ->> 'mode',
-                      'exclusive'), 'principal', l.principal, 'owner', l.owner, 'until', to_char(l.until at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'))
+      'lease', (select jsonb_build_object('fencing_token', l.fencing_token,
+                    'mode', coalesce(l.detail ->> 'mode', 'exclusive'), 'principal', l.principal,
+                    'owner', l.owner, 'until', to_char(l.until at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'))
                   from last_grant l where l.until > $2 and not exists (  -- the end of another token is later by a clock
                     select from fencing.history e
                      where e.resource = $1 and e.fencing_token = l.fencing_token and e.at between l.at and $2
@@ -94,6 +95,7 @@ as $$
 $$;
 comment on function fencing.resource_at(text, timestamptz, boolean) is
   'A resource as it was at a time, by the history: the lease (null: none; of shared ones the last that '
-  'was granted or renewed), the fence, the read fence, of each protected table the mode (enforce, observe, or open after unprotect()), and the rows (rows_at). '
+  'was granted or renewed), the fence, the read fence, '
+  'of each protected table the mode (enforce, observe, or open after unprotect()), and the rows (rows_at). '
   'What retention has dropped is missing. '
   'For auditors and gateways. Locks: none.';

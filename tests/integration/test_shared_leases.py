@@ -11,7 +11,6 @@ from support.api import Answer, Api, Json, expect_problem, lease_path, pointers_
 from support.cli import Cli, first_line
 from support.events import EventStream, open_kept_lease
 from support.polling import eventually
-from support.shop import Sku, create_sku
 from support.stack import Stack, lease_keys
 
 NameMaker = Callable[[str], str]
@@ -423,67 +422,3 @@ def test_lock_with_shared_names_takes_all(cli: Cli, api_a: Api, unique_name: Nam
 )
 def test_lock_shared_refuses_options_that_need_exclusive(cli: Cli, arguments: list[str]) -> None:
     assert cli.run("lock", "-n", *arguments, "--", "true").returncode == 64
-
-
-# What it may do in the database
-
-
-@pytest.fixture
-def sku(guarded_pair: Stack, unique_name: NameMaker) -> Sku:
-    return create_sku(guarded_pair, unique_name("sku-shared"), 10)
-
-
-def read_fenced(api: Api, lease: Json, sku: Sku) -> Answer:
-    return api.get("/v1/tables/inventory", {"Fencing-Lease": lease["lease_id"]}, sku=f"eq.{sku.name}")
-
-
-def take_expiring(api: Api, resource: str, **fields: Any) -> Json:
-    """Returns a lease that has expired."""
-    lease = api.must_acquire(resource, ttl_ms=300, **fields)
-    eventually(lambda: api.read_lease(lease).status == 410, goal="it expires")
-    return lease
-
-
-def test_shared_fenced_read_refuses_an_older_writer(api_a: Api, api_b: Api, sku: Sku) -> None:
-    writer = take_expiring(api_a, sku.resource)
-    readers = [share(api_b, sku.resource), share(api_a, sku.resource)]
-    for reader in readers:
-        assert read_fenced(api_b, reader, sku).json()[0]["stock"] == 10
-    expect_problem(api_a.write(writer, sku.sell()), 412, "stale-fencing-token")
-    assert sku.stock() == 10
-    for reader in readers:
-        api_b.must_release(reader)
-    api_a.must_write(api_a.must_acquire(sku.resource), sku.sell())
-
-
-def test_shared_plain_read_refuses_nobody(api_a: Api, sku: Sku) -> None:
-    writer = take_expiring(api_a, sku.resource)
-    share(api_a, sku.resource)
-    assert api_a.get("/v1/tables/inventory", sku=f"eq.{sku.name}").status == 200
-    api_a.must_write(writer, sku.sell())
-
-
-def test_shared_late_reader_learns_that_it_is_late(api_a: Api, sku: Sku) -> None:
-    reader = take_expiring(api_a, sku.resource, mode="shared")
-    assert read_fenced(api_a, reader, sku).status == 200, "nobody has written since"
-    api_a.must_write(api_a.must_acquire(sku.resource), sku.sell())
-    expect_problem(read_fenced(api_a, reader, sku), 412, "stale-fencing-token")
-
-
-def test_shared_names_of_a_write_are_read_not_changed(
-    guarded_pair: Stack, api_a: Api, sku: Sku, unique_name: NameMaker
-) -> None:
-    own = create_sku(guarded_pair, unique_name("sku-own"), 5)
-    older = take_expiring(api_a, sku.resource)
-    lease = api_a.must_acquire(own.resource, shared=[sku.resource])
-    expect_problem(api_a.write(lease, sku.sell()), 403, "resource-not-covered")
-    api_a.must_write(lease, own.sell())
-    assert (own.stock(), sku.stock()) == (4, 10)
-    expect_problem(api_a.write(older, sku.sell()), 412, "stale-fencing-token")
-
-
-def test_shared_fence_on_grant_raises_the_read_fence(api_a: Api, sku: Sku) -> None:
-    older = take_expiring(api_a, sku.resource)
-    reader = share(api_a, sku.resource, fence_on_grant=True)
-    assert shown(api_a, sku.resource)["last_read_token"] == reader["fencing_token"]
-    expect_problem(api_a.write(older, sku.sell()), 412, "stale-fencing-token")

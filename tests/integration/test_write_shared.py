@@ -1,4 +1,4 @@
-"""Writes and fenced reads under leases that share resources, whose lease ids are signed here, with tokens of choice."""
+"""Writes and fenced reads under leases that share resources: signed here with tokens of choice, or granted."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import hmac
 from typing import Any, Callable, Iterable
 
 import pytest
-from support.api import Answer, Api, Json, expect_problem
+from support.api import Answer, Api, Json, expect_problem, resource_path
+from support.polling import eventually
 from support.shop import Sku, create_sku
 from support.stack import Stack
 
@@ -138,3 +139,46 @@ def test_write_whose_shared_part_is_stale_changes_nothing(
     )
     assert (fences(stack, sku), sku.stock()) == (before, 10)
     assert api.history(resource=sku.resource) == []
+
+
+# Under leases that were granted
+
+
+def take_expired(api: Api, resource: str, **fields: Any) -> Json:
+    lease = api.must_acquire(resource, ttl_ms=300, **fields)
+    eventually(lambda: api.read_lease(lease).status == 410, goal="it expires")
+    return lease
+
+
+def test_granted_shared_reads_refuse_an_older_writer(api: Api, sku: Sku) -> None:
+    writer = take_expired(api, sku.resource)
+    readers = [api.must_acquire(sku.resource, mode="shared") for _ in range(2)]
+    for reader in readers:
+        assert read_fenced(api, reader, sku).json() == [{"stock": 10}]
+    expect_problem(api.write(writer, sku.sell()), 412, "stale-fencing-token")
+    assert sku.stock() == 10
+    for reader in readers:
+        api.must_release(reader)
+    api.must_write(api.must_acquire(sku.resource), sku.sell())
+
+
+def test_plain_read_beside_shared_lease_refuses_nobody(api: Api, sku: Sku) -> None:
+    writer = take_expired(api, sku.resource)
+    api.must_acquire(sku.resource, mode="shared")
+    assert api.get("/v1/tables/inventory", sku=f"eq.{sku.name}").status == 200
+    api.must_write(writer, sku.sell())
+
+
+def test_late_shared_reader_learns_that_it_is_late(api: Api, sku: Sku) -> None:
+    reader = take_expired(api, sku.resource, mode="shared")
+    assert read_fenced(api, reader, sku).status == 200, "nobody has written since"
+    api.must_write(api.must_acquire(sku.resource), sku.sell())
+    expect_problem(read_fenced(api, reader, sku), 412, "stale-fencing-token")
+
+
+def test_fence_on_grant_of_shared_lease_raises_read_fence(api: Api, sku: Sku) -> None:
+    older = take_expired(api, sku.resource)
+    reader = api.must_acquire(sku.resource, mode="shared", fence_on_grant=True)
+    state = api.get(resource_path(sku.resource)).json()
+    assert state["last_read_token"] == reader["fencing_token"]
+    expect_problem(api.write(older, sku.sell()), 412, "stale-fencing-token")
