@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 import pytest
-from support.api import Answer, Api, Json, expect_problem, lease_path, pointers_of, resource_path
+from support.api import Api, Json, expect_problem, lease_path, pointers_of, resource_path
 from support.cli import Cli, first_line
 from support.events import EventStream, open_kept_lease
 from support.polling import eventually
