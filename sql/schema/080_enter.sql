@@ -7,7 +7,7 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  below_floor constant boolean := fence = lowest;
+  below_floor constant boolean := coalesce(fence = lowest, false);
   facts constant jsonb := case when below_floor then '{"cause": "storage-generation-changed"}' else '{}' end;
 begin
   perform fencing.record_refusal(jsonb_build_object(
@@ -23,7 +23,7 @@ begin
 end
 $$;
 comment on function fencing.refuse_token(text, bigint, bigint, bigint, jsonb) is
-  'Records and raises FG412. fence: what refuses the token, perhaps the floor, which is lowest; '
+  'Records and raises FG412. fence: what refuses the token; lowest: the floor; null: it does not refuse; '
   'mode: added to the detail in the history. DETAIL is JSON: '
   'resource, fencing_token, last_fencing_token, and cause = storage-generation-changed where the floor refuses. '
   'Locks: none.';
@@ -102,9 +102,10 @@ begin
     perform from fencing.guard g where g.resource = enter.resource for update;
   end if;
 
-  select greatest(max(g.last_fencing_token), max(g.last_read_token), lowest) into fence
+  select greatest(max(g.last_fencing_token), max(g.last_read_token), 0) into fence
     from fencing.guard g where g.resource = enter.resource;
-  perform fencing.refuse_token(enter.resource, enter.fencing_token, fence, lowest, '{}');
+  perform fencing.refuse_token(enter.resource, enter.fencing_token, greatest(fence, lowest),
+      case when lowest > fence then lowest end, '{}');
 end
 $$;
 comment on function fencing.enter(text, bigint, text) is
