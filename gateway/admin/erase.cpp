@@ -27,7 +27,7 @@ using std::chrono::steady_clock;
 
 /// Of a statement over all rows.
 constexpr auto statement_longest = 1h;
-/// While gateways make digests, which takes less than a second.
+/// For gateways that make digests, which takes less than a second, and for others that have locked a row.
 constexpr auto lock_wait_longest = 30s;
 constexpr auto lock_retry_interval = 50ms;
 constexpr std::string_view lock_not_available = "55P03";
@@ -277,6 +277,7 @@ int erase(const erase_options& options) {
     postgres_config settings;
     settings.conninfo = options.conninfo;
     settings.statement_timeout = statement_longest;
+    settings.lock_timeout = lock_wait_longest;
     try {
         pg::session session(settings);
         session.configure(settings);

@@ -65,7 +65,7 @@ test('revoke dialog keeps the lease of a newer holder', async () => {
   const second = await stack.acquire(resource);
   await page.getByLabel('Reason, for the history').fill('too late');
   await page.getByRole('button', {name: 'Revoke lease'}).click();
-  await page.getByText('it was not revoked').waitFor();
+  await page.getByText('none was revoked').waitFor();
   assert.equal((await stack.call('GET', `/v1/leases/${encodeURIComponent(second.lease_id)}`)).status, 200);
   await page.getByRole('button', {name: 'Cancel'}).click();
 });

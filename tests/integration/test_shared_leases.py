@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from pathlib import Path
 from typing import Any, Callable
@@ -344,12 +345,14 @@ def test_shared_lease_events_have_mode_and_grant(api_a: Api, unique_name: NameMa
     assert refused["mode"] == "shared" and "grant" not in refused
 
 
-def test_shared_leases_count_in_metrics(stack: Stack, api: Api, unique_name: NameMaker) -> None:
-    prefix = f"shared{uuid.uuid4().hex[:8]}"
-    lease = share(api, f"{prefix}/eu")
-    api.renew(lease)
-    for name in ("grants", "renewals"):
-        assert api.metric(f'distributed_lock_{name}_total{{resource_prefix="{prefix}"}}') == 1
+def test_shared_leases_count_in_metrics(api: Api, resource: str) -> None:
+    def count(name: str) -> float:
+        text = api.get("/metrics").body.decode()
+        return sum(map(float, re.findall(rf"^distributed_lock_{name}_total{{.*}} (\S+)$", text, re.MULTILINE)))
+
+    before = [count("grants"), count("renewals")]
+    api.renew(share(api, resource))
+    assert [count("grants"), count("renewals")] == [before[0] + 1, before[1] + 1]
 
 
 # Operators
