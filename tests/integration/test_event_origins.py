@@ -161,8 +161,8 @@ def test_resource_at_a_time_has_holder_fence_and_rows(
     free = now()
     then = at(api_a, held)
     token = lease["fencing_token"]
-    shown = {"fencing_token": token, "mode": "exclusive", "principal": "admin", "owner": "o", "until": ""}
-    assert {**then["lease"], "until": ""} == shown
+    lease_then = {"fencing_token": token, "mode": "exclusive", "principal": "admin", "owner": "o", "until": ""}
+    assert {**then["lease"], "until": ""} == lease_then
     assert then["last_fencing_token"] == token and then["at"] == held and then["rows_complete"]
     assert {"table": "public.inventory", "mode": "enforce"} in then["tables"]
     (row,) = then["rows"]
